@@ -1,0 +1,47 @@
+"""Deep reinforcement learning that people can read, trust and run.
+
+Every public name is loaded when it is first used, so `import spinup` pulls in no deep-learning framework:
+
+    from spinup import ppo_pytorch      # one back end by name
+    from spinup import ppo              # the default back end, see `spinup.user_config`
+"""
+
+import importlib
+from typing import Any
+
+from spinup.version import __version__
+
+_ALGORITHMS = ("vpg", "trpo", "ppo", "ddpg", "td3", "sac")
+_BACKENDS = {"pytorch": ("PyTorch", "torch")}  # name: (what people call it, what is imported)
+_OTHER = {"Logger": "spinup.utils.logx", "EpochLogger": "spinup.utils.logx"}
+
+__all__ = [
+    "__version__",
+    *_OTHER,
+    *_ALGORITHMS,
+    *(f"{algo}_{backend}" for algo in _ALGORITHMS for backend in _BACKENDS),
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OTHER:
+        return getattr(importlib.import_module(_OTHER[name]), name)
+    algo, _, backend = name.partition("_")
+    if algo in _ALGORITHMS and not backend:
+        from spinup.user_config import DEFAULT_BACKEND
+
+        backend = DEFAULT_BACKEND[algo]
+    if algo not in _ALGORITHMS or backend not in _BACKENDS:
+        raise AttributeError(f"module 'spinup' has no attribute {name!r}")
+    title, package = _BACKENDS[backend]
+    try:
+        return getattr(importlib.import_module(f"spinup.algos.{backend}.{algo}.{algo}"), algo)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.partition(".")[0] == package:
+            message = f"spinup.{name} needs {title}: pip install 'spinup[{backend}]'"
+            raise ModuleNotFoundError(message, name=error.name) from None
+        raise
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,372 @@
+"""What the PyTorch pages share: gradient steps, target networks, and the agents that the training loops drive."""
+
+import math
+from contextlib import contextmanager
+from copy import deepcopy
+
+import numpy as np
+import torch
+import torch.nn as nn
+
+from spinup.algos.pytorch import nets
+from spinup.training import acting
+from spinup.training.buffers import GAEBuffer, ReplayBuffer
+from spinup.training.envs import action_shape
+from spinup.training.errors import NonFiniteError, UserError
+from spinup.training.off_policy import OffPolicyLoop
+from spinup.training.on_policy import OnPolicyLoop
+from spinup.training.seeding import RANK_OFFSET
+from spinup.utils.mpi_pytorch import mpi_avg_grads, sync_params
+from spinup.utils.mpi_tools import mpi_avg, mpi_sum, num_procs, proc_id
+
+# -- Pieces of an update --------------------------------------------------------------------------------------------
+
+
+def adam(params, lr):
+    """Adam with its usual settings; `fused` updates all parameters in one call."""
+    return torch.optim.Adam(params, lr=lr, fused=True)
+
+
+def check_finite(**named_loss):
+    """NonFiniteError if the loss is NaN or infinite."""
+    for name, loss in named_loss.items():
+        if not math.isfinite(value := loss.item()):
+            raise NonFiniteError(f"{name} is {value}; the parameters are still as before that step")
+
+
+def gradient_step(optimizer, **named_loss):
+    """One step down the gradient of a loss, averaged over processes: gradient_step(optimizer, LossPi=loss)."""
+    check_finite(**named_loss)
+    optimizer.zero_grad()
+    for loss in named_loss.values():
+        loss.backward()
+    mpi_avg_grads(optimizer.param_groups[0]["params"])
+    optimizer.step()
+
+
+def process_average(x):
+    """A tensor averaged over all processes."""
+    return x if num_procs() == 1 else torch.as_tensor(mpi_avg(x.cpu().numpy()), device=x.device)
+
+
+@contextmanager
+def frozen(*modules):
+    """Treat the parameters of these modules as constants: gradients pass through, none are computed for them."""
+    params = [p for module in modules for p in module.parameters() if p.requires_grad]
+    for p in params:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in params:
+            p.requires_grad_(True)
+
+
+def target_copy(module):
+    """A copy that only ever changes by `polyak_average`."""
+    return deepcopy(module).requires_grad_(False)
+
+
+@torch.no_grad()
+def polyak_average(targ, main, polyak):
+    """targ <- polyak * targ + (1 - polyak) * main, for every parameter."""
+    torch._foreach_lerp_(list(targ.parameters()), list(main.parameters()), 1 - polyak)
+
+
+# -- Buffers with the original's interface --------------------------------------------------------------------------
+
+
+def _tensors(arrays):
+    return {key: torch.as_tensor(x, dtype=torch.float32) for key, x in arrays.items()}
+
+
+class OnPolicyBuffer(GAEBuffer):
+    """One rollout: `store` every step, `finish_path` at the end of each, `get` tensors when it is full."""
+
+    def __init__(self, obs_dim, act_dim, size, gamma=0.99, lam=0.95):
+        super().__init__(obs_dim, act_dim, size, gamma=gamma, lam=lam)
+
+    def get(self):
+        return _tensors(super().get())
+
+
+class TensorReplayBuffer(ReplayBuffer):
+    """The last `size` transitions; `sample_batch` gives tensors."""
+
+    def sample_batch(self, batch_size=32):
+        return _tensors(super().sample_batch(batch_size))
+
+
+# -- Acting ---------------------------------------------------------------------------------------------------------
+
+
+def _activation(module):
+    """The NumPy twin of an activation module, None if there is none."""
+    match module:
+        case nn.ELU(alpha=1.0) | nn.LeakyReLU(negative_slope=0.01) | nn.Softplus(beta=1.0):
+            pass
+        case nn.Identity() | nn.ReLU() | nn.Tanh() | nn.Sigmoid() | nn.SiLU():
+            pass
+        case _:
+            return None
+    names = {"LeakyReLU": "leaky_relu"}
+    return acting.ACTIVATIONS.get(names.get(type(module).__name__, type(module).__name__.lower()))
+
+
+def _numpy_mlp(net, normalizer=None):
+    """The network in NumPy, on the same memory: it follows the parameters by itself. None if it is not standard."""
+    modules = list(net) if isinstance(net, nn.Sequential) else [net, nn.Identity()]
+    layers = []
+    for linear, module in zip(modules[::2], modules[1::2], strict=True):
+        activation = _activation(module)
+        if type(linear) is not nn.Linear or activation is None:
+            return None
+        layers.append(
+            acting.Layer(linear.weight.detach().numpy().T, linear.bias.detach().numpy(), activation)
+        )
+    return acting.MLP(layers, normalizer)
+
+
+def numpy_policy(ac):
+    """The policy of one of our own actor-critics in NumPy; None for any other network."""
+    normalizer = None
+    if type(ac) is nets.NormalizedActorCritic:
+        mean, std = ac.normalizer.mean.numpy(), ac.normalizer.std.numpy()
+        normalizer, ac = acting.Normalizer(mean, std, ac.normalizer.clip), ac.ac
+    if type(ac) not in STANDARD:
+        return None
+    pi = ac.pi
+    networks = [_numpy_mlp(net, normalizer if i == 0 else None) for i, net in enumerate(pi.children())]
+    if None in networks:
+        return None
+    match pi:
+        case nets.MLPGaussianActor():
+            return acting.GaussianPolicy(*networks, pi.log_std.detach().numpy())
+        case nets.MLPMultiCategoricalActor():
+            return acting.CategoricalPolicy(*networks, pi.nvec, multi=True)
+        case nets.MLPCategoricalActor():
+            return acting.CategoricalPolicy(*networks, [pi.logits_net[-2].out_features], multi=False)
+        case nets.MLPActor():
+            return acting.DeterministicPolicy(*networks, pi.act_limit.numpy(), pi.act_center.numpy())
+        case nets.SquashedGaussianMLPActor():
+            log_std_range = (nets.LOG_STD_MIN, nets.LOG_STD_MAX)
+            return acting.SquashedGaussianPolicy(
+                *networks, log_std_range, pi.act_limit.numpy(), pi.act_center.numpy()
+            )
+    return None
+
+
+STANDARD = (nets.MLPActorCritic, nets.DDPGActorCritic, nets.TD3ActorCritic, nets.SACActorCritic)
+
+
+class NetworkPolicy:
+    """Acting through the methods of a user's own network, which take tensors and give NumPy actions."""
+
+    def __init__(self, sample, mode):
+        self._sample, self._mode = sample, mode
+
+    def sample(self, obs, rng):
+        return self._batched(self._sample, obs)
+
+    def mode(self, obs):
+        with torch.random.fork_rng(devices=[]):  # evaluation must not consume training's random numbers
+            return self._batched(self._mode, obs)
+
+    @staticmethod
+    def _batched(act, obs):
+        """One observation goes in without a batch axis, as it always did in the original."""
+        if len(obs) == 1:
+            return np.asarray(act(torch.as_tensor(obs[0])))[None]
+        return np.asarray(act(torch.as_tensor(obs)))
+
+
+# -- Agents: an algorithm's page, as the training loops see it -----------------------------------------------------
+
+
+class _Agent:
+    """Networks, device and threads of one run; see `spinup.training.agent` for what the loops ask of it."""
+
+    def __init__(self, Algorithm, config, observation_space, action_space):
+        self._device = _checked_device(config["device"])
+        self._old_threads = torch.get_num_threads()
+        torch.set_num_threads(config["threads"])
+        torch.manual_seed(config["seed"] + RANK_OFFSET * proc_id())
+        self.obs_shape, self.act_shape = observation_space.shape, action_shape(action_space)
+        ac = config["actor_critic"](observation_space, action_space, **config["ac_kwargs"])
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            self.check_shapes(ac, torch.zeros(3, *self.obs_shape))
+        if config.get("normalize_obs"):
+            ac = nets.NormalizedActorCritic(ac, self.obs_shape)
+        sync_params(ac)
+        # Acting and saving use `ac_cpu`, which is `ac` itself unless that lives on another device.
+        self.ac = ac.to(self._device)
+        self.ac_cpu = self.ac if self._device.type == "cpu" else deepcopy(ac).cpu()
+        self.policy = numpy_policy(self.ac_cpu) or self.network_policy(self.ac_cpu, config)
+        self.algorithm = Algorithm(self.ac, *self.bounds(action_space), **config)
+
+    def bounds(self, action_space):
+        """Lowest and highest action, for algorithms that clip."""
+        return ()
+
+    def check_shapes(self, ac, obs):
+        raise NotImplementedError
+
+    def network_policy(self, ac, config):
+        raise NotImplementedError
+
+    def parameter_counts(self):
+        parts = [name for name in ("pi", "v", "q", "q1", "q2") if hasattr(self.ac, name)]
+        return {name: int(nets.count_vars(getattr(self.ac, name))) for name in parts}
+
+    def check_finite(self):
+        for name, p in self.ac.named_parameters():
+            if not torch.isfinite(p).all():
+                raise NonFiniteError(f"the parameter {name} is not finite any more")
+
+    def setup_saver(self, logger):
+        logger.setup_pytorch_saver(self.ac_cpu)
+
+    def close(self):
+        torch.set_num_threads(self._old_threads)
+
+    def to_tensors(self, arrays):
+        return {key: torch.as_tensor(x, device=self._device) for key, x in arrays.items()}
+
+    @torch.no_grad()
+    def follow(self):
+        """Bring the copy for acting up to date."""
+        if self.ac_cpu is not self.ac:
+            for old, new in zip(
+                self.ac_cpu.state_dict().values(), self.ac.state_dict().values(), strict=True
+            ):
+                old.copy_(new)
+
+
+class OnPolicyAgent(_Agent):
+    def __init__(self, Algorithm, config, observation_space, action_space):
+        super().__init__(Algorithm, config, observation_space, action_space)
+        self.normalizer = getattr(self.ac, "normalizer", None) if config["normalize_obs"] else None
+
+    def check_shapes(self, ac, obs):
+        act = torch.zeros(3, *self.act_shape)
+        check_shape("v(obs)", ac.v(obs), (3,))
+        check_shape("pi(obs, act)[1]", ac.pi(obs, act)[1], (3,))
+        if type(ac) not in STANDARD:
+            a, v, logp = ac.step(obs[0])
+            check_shape("step(obs)[0]", a, self.act_shape)
+            check_shape("step(obs)[1]", v, ())
+            check_shape("step(obs)[2]", logp, ())
+
+    def network_policy(self, ac, config):
+        return NetworkPolicy(lambda obs: ac.step(obs)[0], ac.act)
+
+    @torch.no_grad()
+    def value(self, obs):
+        return self.ac.v(torch.as_tensor(obs, device=self._device)).cpu().numpy()
+
+    @torch.no_grad()
+    def value_and_logp(self, obs, act):
+        obs, act = torch.as_tensor(obs, device=self._device), torch.as_tensor(act, device=self._device)
+        return self.ac.v(obs).cpu().numpy(), self.ac.pi(obs, act)[1].cpu().numpy()
+
+    def update(self, data):
+        stats = self.algorithm.update(self.to_tensors(data))
+        if self.normalizer is not None:
+            self._update_normalizer(data["obs"].astype(np.float64))
+        self.follow()
+        return {key: float(value) for key, value in stats.items()}
+
+    def _update_normalizer(self, obs):
+        """Learn the scale of what was just seen: later than the update, so that it saw what the policy saw."""
+        count = float(mpi_sum(len(obs)))
+        mean = mpi_sum(obs.sum(0)) / count
+        var = mpi_sum(((obs - mean) ** 2).sum(0)) / count
+        self.normalizer.update(count, *(torch.as_tensor(x, device=self._device) for x in (mean, var)))
+
+
+class OffPolicyAgent(_Agent):
+    def bounds(self, action_space):
+        return (
+            torch.as_tensor(bound, device=self._device) for bound in (action_space.low, action_space.high)
+        )
+
+    def check_shapes(self, ac, obs):
+        act = torch.zeros(3, *self.act_shape)
+        for name in ("q", "q1", "q2"):
+            if hasattr(ac, name):
+                check_shape(f"{name}(obs, act)", getattr(ac, name)(obs, act), (3,))
+        out = ac.pi(obs)
+        if isinstance(out, tuple):
+            check_shape("pi(obs)[0]", out[0], (3, *self.act_shape))
+            check_shape("pi(obs)[1]", out[1], (3,))
+        else:
+            check_shape("pi(obs)", out, (3, *self.act_shape))
+        check_shape("act(obs)", ac.act(obs[0]), self.act_shape)
+
+    def network_policy(self, ac, config):
+        if "act_noise" in config:  # DDPG, TD3: a deterministic policy
+            return NetworkPolicy(ac.act, ac.act)
+        return NetworkPolicy(ac.act, lambda obs: ac.act(obs, True))
+
+    def update_many(self, batches):
+        batches = self.to_tensors(batches)
+        steps = [
+            self.algorithm.update({key: x[i] for key, x in batches.items()})
+            for i in range(len(batches["rew"]))
+        ]
+        self.follow()
+        keys = dict.fromkeys(
+            key for stats in steps for key in stats
+        )  # TD3 has a policy loss only now and then
+        return {key: torch.stack([s[key] for s in steps if key in s]).flatten().cpu().numpy() for key in keys}
+
+
+def check_shape(what, output, expected):
+    """The mistake behind most silent failures of own networks: (B, 1) instead of (B,)."""
+    if tuple(np.shape(output)) != tuple(expected):
+        raise UserError(
+            f"actor_critic: {what} has the shape {tuple(np.shape(output))}, it must have {tuple(expected)}"
+            f" for observations of a batch of {3 if expected[:1] == (3,) else 'one, without batch axis'}"
+        )
+
+
+def _checked_device(name):
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device={name!r} cannot be used here: {reason}; 'cpu' always can") from None
+    return device
+
+
+# -- What the public functions call ---------------------------------------------------------------------------------
+
+
+def _flatten_boxes(arguments):
+    """Our own networks want vectors; a user's own sees an observation in the shape of its Box."""
+    actor_critic = arguments["actor_critic"]
+    return isinstance(actor_critic, type) and issubclass(actor_critic, STANDARD)
+
+
+def train_on_policy(arguments, Algorithm, columns):
+    """Train with the arguments of a public function; `columns` of progress.txt are the algorithm's own."""
+    loop = OnPolicyLoop(
+        arguments,
+        lambda *of_run: OnPolicyAgent(Algorithm, *of_run),
+        columns,
+        flatten_boxes=_flatten_boxes(arguments),
+    )
+    loop.run()
+
+
+def train_off_policy(arguments, Algorithm, value_columns, loss_columns):
+    """The same for the off-policy family; of `value_columns` the minimum and maximum are logged as well."""
+    loop = OffPolicyLoop(
+        arguments,
+        lambda *of_run: OffPolicyAgent(Algorithm, *of_run),
+        value_columns,
+        loss_columns,
+        flatten_boxes=_flatten_boxes(arguments),
+    )
+    loop.run()
