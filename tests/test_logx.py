@@ -62,9 +62,7 @@ def test_colorize_refuses_unknown_colors():
         colorize("text", "beige")
 
 
-@pytest.mark.parametrize(
-    "options, codes", [({}, "38;5;161"), (dict(bold=True, highlight=True), "48;5;161;1")]
-)
+@pytest.mark.parametrize("options, codes", [({}, "38;5;161"), (dict(bold=True, highlight=True), "48;5;161;1")])
 def test_L02_crimson_is_a_real_color(options, codes):
     assert "crimson" in color2num
     assert colorize("text", "crimson", **options) == f"{ESC}[{codes}mtext{ESC}[0m"

@@ -369,9 +369,7 @@ def test_M01_mpi_fork_names_what_is_missing(launched, monkeypatch, request, miss
         request.getfixturevalue("no_mpi4py")
     else:
         monkeypatch.setattr(shutil, "which", lambda *args, **kwargs: None)
-    with pytest.raises(
-        RuntimeError, match=rf'^2 processes .* {missing} is missing: pip install "spinup\[mpi\]"$'
-    ):
+    with pytest.raises(RuntimeError, match=rf'^2 processes .* {missing} is missing: pip install "spinup\[mpi\]"$'):
         mpi_fork(2)
     assert not launched
 

@@ -26,9 +26,7 @@ def discount_cumsum(x: Any, discount: float) -> np.ndarray:
     return np.array(list(accumulate(backwards, lambda y, x_t: x_t + discount * y)))[::-1]
 
 
-def gae(
-    rew: np.ndarray, val: np.ndarray, last_val: float, gamma: float, lam: float
-) -> tuple[np.ndarray, np.ndarray]:
+def gae(rew: np.ndarray, val: np.ndarray, last_val: float, gamma: float, lam: float) -> tuple[np.ndarray, np.ndarray]:
     """Generalised advantage estimates and rewards-to-go of one path of T steps.
 
     delta_t = r_t + gamma V(s_{t+1}) - V(s_t)
@@ -71,8 +69,7 @@ class GAEBuffer:
         self.val_buf = np.zeros(size, dtype=np.float32)
         self.logp_buf = np.zeros(size, dtype=np.float32)
         self.info_bufs = {
-            key: np.zeros(combined_shape(size, shape), dtype=np.float32)
-            for key, shape in (info_shapes or {}).items()
+            key: np.zeros(combined_shape(size, shape), dtype=np.float32) for key, shape in (info_shapes or {}).items()
         }
         self.sorted_info_keys = sorted(self.info_bufs)
         self.gamma, self.lam = gamma, lam
@@ -94,16 +91,12 @@ class GAEBuffer:
         """Call at the end of an episode, or where one is cut off: `last_val` is 0 if it terminated, else V(s_T)."""
         path = slice(self.path_start_idx, self.ptr)
         last = float(np.squeeze(last_val))
-        self.adv_buf[path], self.ret_buf[path] = gae(
-            self.rew_buf[path], self.val_buf[path], last, self.gamma, self.lam
-        )
+        self.adv_buf[path], self.ret_buf[path] = gae(self.rew_buf[path], self.val_buf[path], last, self.gamma, self.lam)
         self.path_start_idx = self.ptr
 
     def get(self) -> Any:
         """Everything stored, advantages normalised over all processes; the buffer is empty again afterwards."""
-        assert self.ptr == self.max_size, (
-            f"the buffer holds {self.ptr} of {self.max_size} steps: fill it first"
-        )
+        assert self.ptr == self.max_size, f"the buffer holds {self.ptr} of {self.max_size} steps: fill it first"
         self.ptr, self.path_start_idx = 0, 0
         self.adv_buf = normalize_advantages(self.adv_buf)
         return dict(
@@ -125,9 +118,7 @@ class Rollout:
         self.act = np.zeros((T, n, *act_shape), dtype=np.float32)
         self.rew = np.zeros((T, n), dtype=np.float32)
         self.path_ends: list[list[int]] = []  # per environment: the step after the last of each finished path
-        self.cut_at: list[
-            tuple[int, int]
-        ] = []  # (environment, path end) of every path that did not terminate
+        self.cut_at: list[tuple[int, int]] = []  # (environment, path end) of every path that did not terminate
         self.cut_obs: list[np.ndarray] = []  # the state each of those stopped in
         self.clear()
 
@@ -171,9 +162,7 @@ class ReplayBuffer:
 
     def __init__(self, obs_dim: Shape, act_dim: Shape, size: int):
         needed = (
-            4
-            * size
-            * (2 * int(np.prod(combined_shape(1, obs_dim))) + int(np.prod(combined_shape(1, act_dim))) + 2)
+            4 * size * (2 * int(np.prod(combined_shape(1, obs_dim))) + int(np.prod(combined_shape(1, act_dim))) + 2)
         )
         if needed > (total := psutil.virtual_memory().total):
             raise UserError(

@@ -46,9 +46,7 @@ def _find_spec(env_name: str) -> None:
     except (gym.error.Error, ImportError) as error:
         module = env_name.partition(":")[0] if ":" in env_name else None
         if isinstance(error, ImportError):
-            raise UserError(
-                f"environment {env_name!r}: cannot import the module {module!r} ({error})"
-            ) from None
+            raise UserError(f"environment {env_name!r}: cannot import the module {module!r} ({error})") from None
         near = get_close_matches(env_name.rpartition(":")[2], gym.registry, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else "`gymnasium.pprint_registry()` lists what there is"
         raise UserError(f"unknown environment {env_name!r}: {hint}") from None
@@ -94,9 +92,7 @@ def as_gymnasium_space(space: Any, what: str) -> spaces.Space:
             return spaces.Dict({key: as_gymnasium_space(part, what) for key, part in space.spaces.items()})
         case "Tuple":
             return spaces.Tuple([as_gymnasium_space(part, what) for part in space.spaces])
-    raise UserError(
-        f"{what}: {space!r} is not a space of Gymnasium; give the environment a gymnasium.spaces.Space"
-    )
+    raise UserError(f"{what}: {space!r} is not a space of Gymnasium; give the environment a gymnasium.spaces.Space")
 
 
 def network_observation_space(space: spaces.Space, flatten_boxes: bool) -> spaces.Box:
@@ -123,9 +119,7 @@ def check_action_space(space: spaces.Space, continuous_only: bool) -> None:
                 f"action space {space}: DDPG, TD3 and SAC act in a Box of real numbers; use PPO, VPG or TRPO here"
             )
         if len(space.shape) != 1:
-            raise UserError(
-                f"action space {space}: needs one dimension; wrap the environment to flatten its actions"
-            )
+            raise UserError(f"action space {space}: needs one dimension; wrap the environment to flatten its actions")
         if not space.is_bounded("both"):
             raise UserError(
                 f"action space {space}: DDPG, TD3 and SAC need finite bounds in every dimension; wrap the"
@@ -133,16 +127,12 @@ def check_action_space(space: spaces.Space, continuous_only: bool) -> None:
             )
     elif isinstance(space, spaces.Box):
         if len(space.shape) != 1:
-            raise UserError(
-                f"action space {space}: needs one dimension; wrap the environment to flatten its actions"
-            )
+            raise UserError(f"action space {space}: needs one dimension; wrap the environment to flatten its actions")
     elif isinstance(space, spaces.MultiDiscrete):
         if space.nvec.ndim != 1:
             raise UserError(f"action space {space}: needs one dimension of choices")
     elif not isinstance(space, spaces.Discrete):
-        raise UserError(
-            f"action space {space} is not supported: VPG, TRPO and PPO take Box, Discrete or MultiDiscrete"
-        )
+        raise UserError(f"action space {space} is not supported: VPG, TRPO and PPO take Box, Discrete or MultiDiscrete")
 
 
 def action_shape(space: spaces.Space) -> tuple[int, ...]:
@@ -223,9 +213,7 @@ class _InProcess:
         self.singles = [_Single(env) for env in envs]
         self.observation_space, self.action_space = envs[0].observation_space, envs[0].action_space
 
-    def step(
-        self, actions: Any, put_obs: Any, rew: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
-    ) -> None:
+    def step(self, actions: Any, put_obs: Any, rew: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         for i, single in enumerate(self.singles):
             try:
                 obs, rew[i], terminated[i], truncated[i] = single.step(actions[i])
@@ -251,9 +239,7 @@ class _EnvPool:
         self.envs, self.pool = [pool], pool
         self.observation_space, self.action_space = pool.observation_space, pool.action_space
 
-    def step(
-        self, actions: Any, put_obs: Any, rew: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
-    ) -> None:
+    def step(self, actions: Any, put_obs: Any, rew: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         obs, rew[:], terminated[:], truncated[:], _ = self.pool.step(np.asarray(actions))
         for i, row in enumerate(obs):
             put_obs(i, row)
@@ -289,12 +275,10 @@ class Envs:
         self._truncated = np.zeros(n, dtype=bool)
 
     def _make(self, env_fn: EnvFn) -> _InProcess | _EnvPool:
-        env = env_fn(self.n, self.seeds[0]) if isinstance(env_fn, EnvPoolFn) else env_fn()  # type: ignore[call-arg]
+        env = env_fn(self.n, self.seeds[0]) if isinstance(env_fn, EnvPoolFn) else env_fn()
         if hasattr(env, "all_env_ids"):  # an EnvPool
             if len(env) != self.n:
-                raise UserError(
-                    f"num_envs={self.n}, but env_fn made an EnvPool of {len(env)}: make the two equal"
-                )
+                raise UserError(f"num_envs={self.n}, but env_fn made an EnvPool of {len(env)}: make the two equal")
             return _EnvPool(env)
         return _InProcess([env, *(env_fn() for _ in range(self.n - 1))], self.seeds)
 
@@ -322,9 +306,7 @@ class Envs:
         The arrays are reused: rewards and flags by the next call, observations by the one after it.
         """
         self._obs, self._obs2 = self._obs2, self._obs
-        self._vector.step(
-            self._convert_actions(actions), self._put_obs, self._rew, self._terminated, self._truncated
-        )
+        self._vector.step(self._convert_actions(actions), self._put_obs, self._rew, self._terminated, self._truncated)
         # A sum is finite only if all of its terms are: one quick test of everything.
         if not math.isfinite(np.add.reduce(self._obs2, axis=None) + np.add.reduce(self._rew)):
             self._check_observations()
@@ -351,6 +333,4 @@ class Envs:
         for i, obs in enumerate(self._obs2):
             if not np.isfinite(obs).all():
                 bad = obs[~np.isfinite(obs)][0]
-                raise NonFiniteError(
-                    f"environment {i} (seed {self.seeds[i]}) gave an observation with {bad} in it"
-                )
+                raise NonFiniteError(f"environment {i} (seed {self.seeds[i]}) gave an observation with {bad} in it")

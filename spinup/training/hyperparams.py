@@ -34,7 +34,7 @@ class Hyperparameter(NamedTuple):
             number = float(value)
         except (TypeError, ValueError):
             return f"must be {self.allowed()}"
-        if isinstance(value, bool) or isinstance(value, str):
+        if isinstance(value, (bool, str)):
             return f"must be {self.allowed()}"
         too_low = number <= self.low if self.open_low else number < self.low
         if not math.isfinite(number) or too_low or number > self.high:
@@ -99,9 +99,7 @@ NUMBERS = {
     "gamma": _unit("Discount factor."),
     "max_ep_len": _int("Longest episode; a longer one is cut off, which is not a terminal state.", low=1),
     "save_freq": _int("Epochs between two saved models; the last epoch is always saved.", low=1),
-    "num_envs": _int(
-        "Environments stepped in turn by this process. steps_per_epoch counts the steps of all.", low=1
-    ),
+    "num_envs": _int("Environments stepped in turn by this process. steps_per_epoch counts the steps of all.", low=1),
     "threads": _int(
         "Processor threads for the mathematics. None: what is fastest for networks of this size, at most 2.",
         low=1,
@@ -111,13 +109,9 @@ NUMBERS = {
     "lam": _unit("Lambda of generalised advantage estimation: 0 trusts the value function, 1 the returns."),
     "pi_lr": _nonnegative("Step size of the policy's Adam."),
     "vf_lr": _nonnegative("Step size of the value function's Adam."),
-    "train_pi_iters": _int(
-        "At most this many policy steps per epoch; fewer if the KL divergence grows too large."
-    ),
+    "train_pi_iters": _int("At most this many policy steps per epoch; fewer if the KL divergence grows too large."),
     "train_v_iters": _int("Value-function steps per epoch."),
-    "clip_ratio": _positive(
-        "How far the new policy may profit from moving away from the old one, 0.1 to 0.3."
-    ),
+    "clip_ratio": _positive("How far the new policy may profit from moving away from the old one, 0.1 to 0.3."),
     "target_kl": _positive(
         "Policy steps end when the KL divergence exceeds 1.5 times this, usually 0.01 to 0.05. None: never.",
         also=(None,),
@@ -128,16 +122,12 @@ NUMBERS = {
         True,
     ),
     # TRPO
-    "delta": _positive(
-        "Size of the trust region: largest mean KL divergence of a step, usually 0.01 to 0.05."
-    ),
+    "delta": _positive("Size of the trust region: largest mean KL divergence of a step, usually 0.01 to 0.05."),
     "damping_coeff": _nonnegative("Multiple of the identity added to the Hessian: (H + c I) v."),
     "cg_iters": _int("Conjugate-gradient iterations to solve H x = g.", low=1),
     "backtrack_iters": _int("At most this many trials of the line search."),
     "backtrack_coeff": Hyperparameter("float", "Each trial is this much shorter than the last.", 0, 1, True),
-    "algo": _choice(
-        "'trpo', or 'npg' for the natural policy gradient: the full step, no line search.", "trpo", "npg"
-    ),
+    "algo": _choice("'trpo', or 'npg' for the natural policy gradient: the full step, no line search.", "trpo", "npg"),
     # Off-policy
     "replay_size": _int("Transitions the replay buffer holds.", low=1),
     "polyak": _unit("How slowly targets follow: targ <- polyak targ + (1 - polyak) main."),
@@ -150,13 +140,9 @@ NUMBERS = {
     "batch_size": _int("Transitions per gradient step.", low=1),
     "start_steps": _int("Steps of uniformly random actions before the policy acts."),
     "update_after": _int("Steps to collect before the first gradient step."),
-    "update_every": _int(
-        "Steps between two blocks of gradient steps; a block has one gradient step per step.", low=1
-    ),
+    "update_every": _int("Steps between two blocks of gradient steps; a block has one gradient step per step.", low=1),
     "act_noise": _nonnegative("Standard deviation of the exploration noise, in the action's own units."),
-    "target_noise": _nonnegative(
-        "Standard deviation of the noise on the target action, in the action's own units."
-    ),
+    "target_noise": _nonnegative("Standard deviation of the noise on the target action, in the action's own units."),
     "noise_clip": _nonnegative("Largest absolute value of that noise."),
     "policy_delay": _int("Critic steps per policy step, counted over the whole run.", low=1),
     "num_test_episodes": _int("Episodes of the evaluation after each epoch, with deterministic actions."),
@@ -191,9 +177,7 @@ def documented(function: F) -> F:
     lines = []
     for name, parameter in inspect.signature(function).parameters.items():
         default = parameter.default
-        shown = (
-            "" if default is parameter.empty else f" Default: {getattr(default, '__name__', repr(default))}."
-        )
+        shown = "" if default is parameter.empty else f" Default: {getattr(default, '__name__', repr(default))}."
         lines += textwrap.wrap(
             f"{name}: {text(name)}{shown}", width=110, initial_indent=" " * 4, subsequent_indent=" " * 8
         )

@@ -13,9 +13,7 @@ from spinup.training.loop import Loop, MakeAgent
 from spinup.training.seeding import draw_seed
 from spinup.utils.mpi_tools import num_procs
 
-UPDATES_PER_CALL = (
-    50  # minibatches gathered at once, so that a large block does not need a large copy of the buffer
-)
+UPDATES_PER_CALL = 50  # minibatches gathered at once, so that a large block does not need a large copy of the buffer
 
 
 class OffPolicyLoop(Loop[OffPolicyAgent]):
@@ -56,9 +54,7 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
         self.env_is_shared = self.test_envs.envs[0] is self.envs.envs[0]
 
     def train_epochs(self) -> None:
-        self.logger.register(
-            "EpRet", "EpLen", "TestEpRet", "TestEpLen", *self.value_columns, *self.loss_columns
-        )
+        self.logger.register("EpRet", "EpLen", "TestEpRet", "TestEpLen", *self.value_columns, *self.loss_columns)
         while self.epoch < self.epochs:
             t = self.steps  # index of the step about to be taken, in the first environment
             a = self.act(t)  # (n, act_dim)

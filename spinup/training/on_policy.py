@@ -28,9 +28,7 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
     def check_schedule(self) -> None:
         steps, procs = self.config["steps_per_epoch"], num_procs()
         if steps < procs:
-            raise UserError(
-                f"steps_per_epoch={steps} is less than the number of processes, {procs}: give each a step"
-            )
+            raise UserError(f"steps_per_epoch={steps} is less than the number of processes, {procs}: give each a step")
         local_steps = steps // procs
         if local_steps % self.n:
             raise UserError(
@@ -38,9 +36,7 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
                 f" choose steps_per_epoch as a multiple of {self.n * procs}"
             )
         self.T = local_steps // self.n
-        self.steps_per_epoch = (
-            local_steps * procs
-        )  # what is really taken: a remainder is left out, not claimed
+        self.steps_per_epoch = local_steps * procs  # what is really taken: a remainder is left out, not claimed
 
     def check_spaces(self) -> None:
         check_action_space(self.envs.action_space, continuous_only=False)
@@ -74,7 +70,7 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
 
     def end_paths(self, t: int, ended: np.ndarray, terminated: np.ndarray) -> None:
         """Only a terminal state is worth nothing: wherever else a path is cut, V of its last state stands in."""
-        for i in np.flatnonzero(ended):
+        for i in np.flatnonzero(ended).tolist():
             self.rollout.end_path(t, i, None if terminated[i] else self.obs[i])
 
     def evaluate_rollout(self) -> dict[str, np.ndarray]:

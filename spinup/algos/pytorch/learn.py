@@ -121,9 +121,7 @@ def _numpy_mlp(net, normalizer=None):
         activation = _activation(module)
         if type(linear) is not nn.Linear or activation is None:
             return None
-        layers.append(
-            acting.Layer(linear.weight.detach().numpy().T, linear.bias.detach().numpy(), activation)
-        )
+        layers.append(acting.Layer(linear.weight.detach().numpy().T, linear.bias.detach().numpy(), activation))
     return acting.MLP(layers, normalizer)
 
 
@@ -150,9 +148,7 @@ def numpy_policy(ac):
             return acting.DeterministicPolicy(*networks, pi.act_limit.numpy(), pi.act_center.numpy())
         case nets.SquashedGaussianMLPActor():
             log_std_range = (nets.LOG_STD_MIN, nets.LOG_STD_MAX)
-            return acting.SquashedGaussianPolicy(
-                *networks, log_std_range, pi.act_limit.numpy(), pi.act_center.numpy()
-            )
+            return acting.SquashedGaussianPolicy(*networks, log_std_range, pi.act_limit.numpy(), pi.act_center.numpy())
     return None
 
 
@@ -236,9 +232,7 @@ class _Agent:
     def follow(self):
         """Bring the copy for acting up to date."""
         if self.ac_cpu is not self.ac:
-            for old, new in zip(
-                self.ac_cpu.state_dict().values(), self.ac.state_dict().values(), strict=True
-            ):
+            for old, new in zip(self.ac_cpu.state_dict().values(), self.ac.state_dict().values(), strict=True):
                 old.copy_(new)
 
 
@@ -286,9 +280,7 @@ class OnPolicyAgent(_Agent):
 
 class OffPolicyAgent(_Agent):
     def bounds(self, action_space):
-        return (
-            torch.as_tensor(bound, device=self._device) for bound in (action_space.low, action_space.high)
-        )
+        return (torch.as_tensor(bound, device=self._device) for bound in (action_space.low, action_space.high))
 
     def check_shapes(self, ac, obs):
         act = torch.zeros(3, *self.act_shape)
@@ -310,14 +302,9 @@ class OffPolicyAgent(_Agent):
 
     def update_many(self, batches):
         batches = self.to_tensors(batches)
-        steps = [
-            self.algorithm.update({key: x[i] for key, x in batches.items()})
-            for i in range(len(batches["rew"]))
-        ]
+        steps = [self.algorithm.update({key: x[i] for key, x in batches.items()}) for i in range(len(batches["rew"]))]
         self.follow()
-        keys = dict.fromkeys(
-            key for stats in steps for key in stats
-        )  # TD3 has a policy loss only now and then
+        keys = dict.fromkeys(key for stats in steps for key in stats)  # TD3 has a policy loss only now and then
         return {key: torch.stack([s[key] for s in steps if key in s]).flatten().cpu().numpy() for key in keys}
 
 
