@@ -31,25 +31,38 @@ EnvFn = Callable[[], Any]
 
 
 def env_fn_from_name(env_name: str, **env_kwargs: Any) -> EnvFn:
-    """A function that makes `env_name`: a registered id, `module:Id`, or `envpool:Id` (see `num_envs`)."""
+    """A function that makes `env_name`: a registered id, `module:Id`, or `envpool:Id` for a vector of them."""
     if env_name.startswith("envpool:"):
         return EnvPoolFn(env_name.removeprefix("envpool:"), env_kwargs)
-    _find_spec(env_name)
-    return partial(gym.make, env_name, **env_kwargs)
-
-
-def _find_spec(env_name: str) -> None:
+    module = env_name.rpartition(":")[0]
     try:
+        if module:
+            importlib.import_module(module)
         gym.spec(env_name)
-    except gym.error.DeprecatedEnv as error:  # there are only other versions of it
-        raise UserError(f"environment {env_name!r}: {' '.join(str(error).split())}") from None
-    except (gym.error.Error, ImportError) as error:
-        module = env_name.partition(":")[0] if ":" in env_name else None
-        if isinstance(error, ImportError):
-            raise UserError(f"environment {env_name!r}: cannot import the module {module!r} ({error})") from None
-        near = get_close_matches(env_name.rpartition(":")[2], gym.registry, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "`gymnasium.pprint_registry()` lists what there is"
-        raise UserError(f"unknown environment {env_name!r}: {hint}") from None
+    except ImportError as error:
+        raise UserError(f"environment {env_name!r}: cannot import {module!r} ({error})") from None
+    except gym.error.Error:
+        raise UserError(f"unknown environment {env_name!r}{_nearest_env(env_name)}") from None
+    return partial(_make, env_name, **env_kwargs)
+
+
+def _make(env_name: str, **env_kwargs: Any) -> gym.Env:
+    try:
+        return gym.make(env_name, **env_kwargs)
+    except (ImportError, gym.error.Error, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"environment {env_name!r} cannot be made{_nearest_env(env_name)} ({reason})") from error
+
+
+def _nearest_env(env_name: str) -> str:
+    """The newest version of the same environment, or else the most similar name."""
+    base = env_name.rpartition(":")[2].partition("-v")[0]
+    versions = [spec for spec in gym.registry.values() if spec.name == base and spec.version is not None]
+    if versions:
+        newest = max(versions, key=lambda spec: spec.version or 0).id
+        return "" if newest == env_name else f": did you mean {newest!r}?"
+    near = get_close_matches(env_name, gym.registry, n=1, cutoff=0.5)
+    return f": did you mean {near[0]!r}?" if near else ": `gymnasium.pprint_registry()` lists what there is"
 
 
 class EnvPoolFn:

@@ -39,7 +39,8 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
         self.steps_per_epoch = self.config["steps_per_epoch"]
         if self.steps_per_epoch % self.n:
             raise UserError(
-                f"num_envs={self.n} does not divide steps_per_epoch={self.steps_per_epoch}: choose a multiple of {self.n}"
+                f"num_envs={self.n} does not divide steps_per_epoch={self.steps_per_epoch}:"
+                f" choose a multiple of {self.n}"
             )
 
     def check_spaces(self) -> None:

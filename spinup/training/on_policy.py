@@ -48,8 +48,7 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
         self.logger.register("EpRet", "EpLen")
         while self.epoch < self.epochs:
             self.collect()
-            data = self.evaluate_rollout()
-            self.logger.store(**self.agent.update(data))
+            self.learn()
             self.save()
             self.log()
             self.epoch += 1
@@ -72,6 +71,9 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
         """Only a terminal state is worth nothing: wherever else a path is cut, V of its last state stands in."""
         for i in np.flatnonzero(ended).tolist():
             self.rollout.end_path(t, i, None if terminated[i] else self.obs[i])
+
+    def learn(self) -> None:
+        self.logger.store(**self.agent.update(self.evaluate_rollout()))
 
     def evaluate_rollout(self) -> dict[str, np.ndarray]:
         """Values and log-probabilities of the whole rollout in one go: the parameters have not moved meanwhile."""

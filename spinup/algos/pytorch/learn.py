@@ -1,5 +1,6 @@
 """What the PyTorch pages share: gradient steps, target networks, and the agents that the training loops drive."""
 
+import inspect
 import math
 from contextlib import contextmanager
 from copy import deepcopy
@@ -188,7 +189,7 @@ class _Agent:
         torch.set_num_threads(config["threads"])
         torch.manual_seed(config["seed"] + RANK_OFFSET * proc_id())
         self.obs_shape, self.act_shape = observation_space.shape, action_shape(action_space)
-        ac = config["actor_critic"](observation_space, action_space, **config["ac_kwargs"])
+        ac = build_actor_critic(config["actor_critic"], observation_space, action_space, config["ac_kwargs"])
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             self.check_shapes(ac, torch.zeros(3, *self.obs_shape))
         if config.get("normalize_obs"):
@@ -308,6 +309,14 @@ class OffPolicyAgent(_Agent):
         return {key: torch.stack([s[key] for s in steps if key in s]).flatten().cpu().numpy() for key in keys}
 
 
+def build_actor_critic(actor_critic, observation_space, action_space, ac_kwargs):
+    try:
+        inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs)
+    except TypeError as error:
+        raise UserError(f"ac_kwargs={ac_kwargs}: {actor_critic.__name__} {error}") from None
+    return actor_critic(observation_space, action_space, **ac_kwargs)
+
+
 def check_shape(what, output, expected):
     """The mistake behind most silent failures of own networks: (B, 1) instead of (B,)."""
     if tuple(np.shape(output)) != tuple(expected):
@@ -320,10 +329,12 @@ def check_shape(what, output, expected):
 def _checked_device(name):
     try:
         device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise UserError(f"device={name!r}: there is no such device, use 'cpu', 'cuda' or 'mps'") from None
+    try:
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device={name!r} cannot be used here: {reason}; 'cpu' always can") from None
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UserError(f"device={name!r} cannot be used here ({str(error).splitlines()[0]}): use 'cpu'") from None
     return device
 
 

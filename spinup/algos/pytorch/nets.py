@@ -335,3 +335,16 @@ class NormalizedActorCritic(nn.Module):
     def _normalized(self, obs):
         with torch.no_grad():
             return self.normalizer(torch.as_tensor(obs, dtype=torch.float32))
+
+
+# `torch.load` opens a saved actor-critic without being told to trust it: nothing in these classes can run foreign code.
+_ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.GELU]
+torch.serialization.add_safe_globals(
+    [
+        *(MLPActorCritic, DDPGActorCritic, TD3ActorCritic, SACActorCritic, NormalizedActorCritic, ObsNormalizer),
+        *(MLPCategoricalActor, MLPMultiCategoricalActor, MLPGaussianActor, MLPCritic),
+        *(MLPActor, SquashedGaussianMLPActor, MLPQFunction),
+        *(nn.Sequential, nn.Linear, *_ACTIVATIONS),
+        *(set, torch.nn.parameter.Parameter),
+    ]
+)

@@ -1,0 +1,3 @@
+from spinup.run import main
+
+main()

@@ -1,0 +1,1 @@
+"""Tools that find out what is wrong with a learning algorithm."""
