@@ -98,19 +98,31 @@ def noises(algo, seed=0):
     return [rng.standard_normal((BATCH, 2)) for _ in range(dict(ddpg=0, td3=1, sac=2)[algo])]
 
 
-def assert_close(actual, expected, **tolerance):
-    """Dicts of arrays with equal keys."""
+def assert_close(actual, expected):
+    """Dicts of arrays with the same keys."""
     assert sorted(actual) == sorted(expected)
     for key in expected:
-        assert_allclose(actual[key], expected[key], **TOLERANCE | tolerance, err_msg=key)
+        assert_allclose(actual[key], expected[key], **TOLERANCE, err_msg=key)
 
 
-def assert_columns(subject, reference_columns):
-    """The columns of several updates, one dict of the reference each. Some columns are not the page's to report."""
-    assert set(subject) <= {key for columns in reference_columns for key in columns}
-    for key, values in subject.items():
-        expected = [np.ravel(columns[key]) for columns in reference_columns if key in columns]
-        assert_allclose(values, np.concatenate(expected), **TOLERANCE, err_msg=key)
+def assert_loss(value_and_gradient, loss, p, prefix):
+    value, gradient = value_and_gradient
+    assert_allclose(value, loss(p), **TOLERANCE)
+    assert_allclose(gradient, reference.grad_of(loss, p, prefix), **TOLERANCE)
+
+
+def assert_updates(subject, expected, batches, noise=None):
+    """The same parameters, targets and columns after one update for each batch."""
+    noise = noise or [[] for _ in batches]
+    columns = subject.update(batches, [sample for samples in noise for sample in samples])
+    expected_columns = [expected.update(data, *samples) for data, samples in zip(batches, noise, strict=True)]
+    for key, values in columns.items():
+        one_by_one = [np.ravel(update[key]) for update in expected_columns if key in update]
+        assert_allclose(values, np.concatenate(one_by_one), **TOLERANCE, err_msg=key)
+    assert_close(subject.params(), expected.p)
+    if hasattr(expected, "targ"):
+        assert_close(subject.targets(), expected.targ)
+    return columns
 
 
 # -- Losses and their gradients -------------------------------------------------------------------------------------
@@ -121,13 +133,8 @@ def assert_columns(subject, reference_columns):
 def test_on_policy_losses_and_gradients(make, algo, space):
     subject = make(algo, space)
     expected, data = oracle(algo, subject), rollout(subject, space)
-    for which, loss in (
-        ("loss_pi", lambda p: expected.loss_pi(p, data)),
-        ("loss_v", lambda p: reference.loss_v(p, data)),
-    ):
-        value, gradient = subject.loss(which, data)
-        assert_allclose(value, loss(expected.p), **TOLERANCE)
-        assert_allclose(gradient, reference.grad_of(loss, expected.p, which[5:] + "."), **TOLERANCE)
+    assert_loss(subject.loss("loss_pi", data), lambda p: expected.loss_pi(p, data), expected.p, "pi.")
+    assert_loss(subject.loss("loss_v", data), lambda p: reference.loss_v(p, data), expected.p, "v.")
 
 
 @off_policy
@@ -135,10 +142,71 @@ def test_off_policy_losses_and_gradients(make, algo):
     subject = make(algo)
     expected, data, noise = oracle(algo, subject), transitions(), noises(algo)
     y = expected.backup(data, *noise[:1])
-    for which, prefix, loss, noise in (
-        ("loss_q", "q", lambda p: reference.squared_errors(p, expected.critics, data, y), noise[:1]),
-        ("loss_pi", "pi.", lambda p: expected.loss_pi(p, data, *noise[1:]), noise[1:]),
-    ):
-        value, gradient = subject.loss(which, data, noise)
-        assert_allclose(value, loss(expected.p), **TOLERANCE)
-        assert_allclose(gradient, reference.grad_of(loss, expected.p, prefix), **TOLERANCE)
+    loss_q, loss_pi = subject.loss("loss_q", data, noise[:1]), subject.loss("loss_pi", data, noise[1:])
+    assert_loss(loss_q, lambda p: reference.squared_errors(p, expected.critics, data, y), expected.p, "q")
+    assert_loss(loss_pi, lambda p: expected.loss_pi(p, data, *noise[1:]), expected.p, "pi.")
+
+
+# -- Whole updates --------------------------------------------------------------------------------------------------
+
+COLUMNS = dict(  # of progress.txt, as far as the page reports them
+    vpg={"LossPi", "LossV", "DeltaLossPi", "DeltaLossV", "Entropy", "KL"},
+    ppo={"LossPi", "LossV", "DeltaLossPi", "DeltaLossV", "Entropy", "KL", "ClipFrac", "StopIter"},
+    trpo={"LossPi", "LossV", "DeltaLossPi", "DeltaLossV", "KL", "BacktrackIters"},
+    npg={"LossPi", "LossV", "DeltaLossPi", "DeltaLossV", "KL"},
+    ddpg={"QVals", "LossPi", "LossQ"},
+    td3={"Q1Vals", "Q2Vals", "LossPi", "LossQ"},
+    sac={"Q1Vals", "Q2Vals", "LogPi", "LossPi", "LossQ"},
+)
+
+
+@pytest.mark.parametrize("algo", [*backends.ON_POLICY, "npg"])
+@box_and_discrete
+def test_three_on_policy_updates(make, algo, space):
+    """A-01 A-02 A-03 A-16: parameters and every column; the deltas and the KL from after the last step."""
+    page, changes = ("trpo", dict(algo="npg")) if algo == "npg" else (algo, {})
+    subject = make(page, space, **changes)
+    batches = [rollout(subject, space, seed) for seed in range(3)]
+    columns = assert_updates(subject, oracle(page, subject, **changes), batches)
+    assert set(columns) == COLUMNS[algo]
+    assert np.abs(columns["KL"]).min() > 1e-4 and np.abs(columns["DeltaLossV"]).min() > 1e-4
+
+
+@off_policy
+def test_three_off_policy_updates(make, algo):
+    """A-21 A-32: critics, policy, targets, in this order."""
+    subject = make(algo)
+    batches, noise = [transitions(seed) for seed in range(3)], [noises(algo, seed) for seed in range(3)]
+    assert set(assert_updates(subject, oracle(algo, subject), batches, noise)) == COLUMNS[algo]
+
+
+def test_three_sac_updates_with_learned_temperature(make):
+    subject = make("sac", alpha="auto")
+    batches, noise = [transitions(seed) for seed in range(3)], [noises("sac", seed) for seed in range(3)]
+    columns = assert_updates(subject, oracle("sac", subject, alpha="auto"), batches, noise)
+    assert set(columns) == COLUMNS["sac"] | {"Alpha"}
+    assert len(set(columns["Alpha"])) == 3
+
+
+@pytest.mark.parametrize("mean_entropy, direction", [(-3.0, +1), (-1.0, -1)])
+def test_temperature_grows_while_entropy_is_below_target(make, mean_entropy, direction):
+    """The target is -dim(A) = -2."""
+    expected = oracle("sac", make("sac"), alpha="auto")
+    log_alpha = expected.alpha_optimizer.step(expected.log_alpha, -(-mean_entropy - 2))
+    assert np.sign(log_alpha) == direction
+
+
+# -- On-policy, piece by piece --------------------------------------------------------------------------------------
+
+
+def test_A03_entropy_adds_up_over_action_dimensions(make):
+    subject = make("ppo")
+    log_std = subject.params()["pi.log_std"]
+    columns = subject.update([rollout(subject)])
+    assert_allclose(columns["Entropy"], log_std.sum() + 2 * 0.5 * np.log(2 * np.pi * np.e), **TOLERANCE)
+
+
+@pytest.mark.parametrize("target_kl, steps", [(1e-6, [0]), (0.01, range(1, 6)), (1e6, [6]), (None, [6])])
+def test_A08_stop_iter_counts_steps(make, target_kl, steps):
+    subject = make("ppo", target_kl=target_kl)
+    data = rollout(subject) | dict(logp=reference.policy(subject.params(), rollout(subject)["obs"]).logp(rollout(subject)["act"]) + 1e-5)
