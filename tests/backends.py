@@ -35,7 +35,7 @@ class Backend:
         return importlib.import_module(f"spinup.algos.{cls.name}.{algo}.{algo}")
 
     @classmethod
-    def make(cls, algo, observation_space, action_space, **hyperparameters):
+    def make(cls, algo, /, observation_space, action_space, **hyperparameters):
         """As the public function would make it, without an environment."""
         parameters = inspect.signature(getattr(cls.page(algo), algo)).parameters.values()
         config = {p.name: p.default for p in parameters} | dict(threads=1) | hyperparameters
@@ -44,7 +44,7 @@ class Backend:
         return cls(Agent(getattr(cls.page(algo), algo.upper()), config, observation_space, action_space))
 
     @classmethod
-    def train(cls, algo, env_fn, **arguments):
+    def train(cls, algo, /, env_fn, **arguments):
         """Run the public function; what it has trained."""
         loops, run = [], Loop.run
 
@@ -129,11 +129,13 @@ class PyTorch(Backend):
 
     def hessian_vector_product(self, data, v):
         """(H + damping I) v of TRPO, with H of the KL divergence from the present policy."""
+        import torch
+
         from spinup.algos.pytorch.nets import mean_kl
 
         obs = self._tensor(data["obs"])
-        pi_old = self.ac.pi(obs)[0]
-        pi_old = type(pi_old)(**{name: getattr(pi_old, name).detach() for name in pi_old.arg_constraints})
+        with torch.no_grad():
+            pi_old = self.ac.pi(obs)[0]
         return self.algorithm.hessian_vector_product(mean_kl(pi_old, self.ac.pi(obs)[0]))(self._tensor(v)).numpy()
 
     def conjugate_gradient(self, H, g, iterations):
@@ -156,20 +158,23 @@ class PyTorch(Backend):
         return getattr(nn, names.get(name, name.capitalize()))
 
     def own_output(self, obs, noise=None):
-        """What the module itself computes, not its mirror: logits of a categorical policy, else the action.
+        """What the module itself computes, not its mirror: log-probabilities of all choices, else the action.
 
         Without noise the most likely action; with noise (B, act_dim) the one that is sampled with it.
         """
         import torch
 
-        pi, obs = self.ac.pi, self._tensor(obs)
-        with torch.no_grad(), self.given_noise([] if noise is None or hasattr(pi, "log_std") else [noise]):
-            if hasattr(pi, "logits_net"):
-                return pi.logits_net(obs).numpy()
-            if hasattr(pi, "log_std"):
-                pi = pi(obs)[0]
-                return (pi.mean if noise is None else pi.mean + pi.stddev * self._tensor(noise)).numpy()
-            return pi(obs).numpy() if hasattr(pi, "pi") else pi(obs, noise is None)[0].numpy()
+        ac, obs = self.ac, self._tensor(obs)
+        with torch.no_grad():
+            if hasattr(ac, "v"):
+                pi = ac.pi(obs)[0]
+                if isinstance(pi, torch.distributions.Normal):
+                    return (pi.mean if noise is None else pi.mean + pi.stddev * self._tensor(noise)).numpy()
+                return torch.cat([part.logits for part in getattr(pi, "parts", [pi])], dim=-1).numpy()
+            if hasattr(ac, "q"):
+                return ac.pi(obs).numpy()
+            with self.given_noise([] if noise is None else [noise]):
+                return ac.pi(obs, noise is None)[0].numpy()
 
     @staticmethod
     def _tensor(x):

@@ -53,7 +53,7 @@ def core(backend, algo):
 
 def short(algo, **changes):
     """Arguments of a run that takes about a tenth of a second."""
-    arguments = dict(ac_kwargs=dict(hidden_sizes=(8,)), steps_per_epoch=40, epochs=2, max_ep_len=15)
+    arguments = dict(ac_kwargs=dict(hidden_sizes=(8,)), steps_per_epoch=40, epochs=2, max_ep_len=15, threads=1)
     if algo in OFF_POLICY:
         arguments |= dict(
             start_steps=12, update_after=12, update_every=4, batch_size=8, replay_size=100, num_test_episodes=1
@@ -114,7 +114,7 @@ def same(xs, ys):
 
 
 class remembered:
-    """A function that keeps everything it returned: as an env_fn, the environments; as an actor_critic, the networks."""
+    """A function that keeps all it returned: as an env_fn, the environments; as an actor_critic, the networks."""
 
     def __init__(self, make):
         self.make, self.made = make, []
@@ -122,6 +122,13 @@ class remembered:
     def __call__(self, *args, **kwargs):
         self.made.append(self.make(*args, **kwargs))
         return self.made[-1]
+
+
+def importable(cls):
+    """Decorates a class that is defined inside a test: pickle finds it as if it were defined here."""
+    cls.__module__, cls.__qualname__ = __name__, cls.__name__
+    globals()[cls.__name__] = cls
+    return cls
 
 
 # -- Bad input -------------------------------------------------------------------------------------------------------
@@ -168,13 +175,8 @@ class Scripted(gym.Env):
         self.actions.append(action)
         self.t += 1
         over = self.t == self.length
-        return (
-            self._obs(),
-            self.reward(self.episode, self.t),
-            over and "term" in self.end,
-            over and "trunc" in self.end,
-            {},
-        )
+        reward = self.reward(self.episode, self.t)
+        return self._obs(), reward, over and "term" in self.end, over and "trunc" in self.end, {}
 
     def _obs(self):
         return np.array([self.episode, self.t], dtype=np.float32)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from helpers import Scripted, Walk, column, each_algorithm, each_off_policy, each_on_policy, remembered, train
+from helpers import Scripted, Walk, column, core, each_algorithm, each_off_policy, each_on_policy, remembered, train
 
 from spinup.training.envs import Envs, env_fn_from_name
 from spinup.training.errors import NonFiniteError, UserError
@@ -300,7 +300,7 @@ def test_A37_every_algorithm_trains_on_every_observation_space(backend, algo, na
     ids=["Sequence", "Graph"],
 )
 def test_A37_observations_without_a_fixed_size_are_refused(space):
-    with pytest.raises(UserError, match="observation space .* has no fixed size: wrap"):
+    with pytest.raises(UserError, match=r"observation space .* has no fixed size: wrap"):
         make_envs(lambda: Fixed(space, None))
 
 
@@ -342,25 +342,23 @@ old_vector = OldSpaces.Box([-1.0, -2.0], [1.0, 2.0])
 
 
 @pytest.mark.parametrize(
-    "old, expected",
+    "old, low, high",
     [
-        (old_vector, spaces.Box(np.float32([-1, -2]), np.float32([1, 2]))),
-        (OldSpaces.Discrete(3), spaces.Box(0, 1, (3,), np.int64)),
-        (OldSpaces.MultiDiscrete([2, 2]), spaces.Box(0, 1, (4,), np.int64)),
-        (OldSpaces.MultiBinary(3), spaces.Box(0, 1, (3,), np.int8)),
-        (OldSpaces.Dict({"a": OldSpaces.Discrete(2), "b": old_vector}), None),
-        (OldSpaces.Tuple([OldSpaces.Discrete(2), old_vector]), None),
+        (old_vector, [-1, -2], [1, 2]),
+        (OldSpaces.Discrete(3), [0, 0, 0], [1, 1, 1]),
+        (OldSpaces.MultiDiscrete([2, 2]), [0] * 4, [1] * 4),
+        (OldSpaces.MultiBinary(3), [0, 0, 0], [1, 1, 1]),
+        (OldSpaces.Dict({"a": OldSpaces.Discrete(2), "b": old_vector}), [0, 0, -1, -2], [1, 1, 1, 2]),
+        (OldSpaces.Tuple([OldSpaces.Discrete(2), old_vector]), [0, 0, -1, -2], [1, 1, 1, 2]),
     ],
     ids=["Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple"],
 )
-def test_observation_spaces_of_the_old_gym(old, expected):
+def test_observation_spaces_of_the_old_gym(old, low, high):
     class OldSpaced(Old):
         observation_space = old
 
-    envs = make_envs(OldSpaced)
-    if expected is None:
-        expected = spaces.Box(np.float32([0, 0, -1, -2]), np.float32([1, 1, 1, 2]))
-    assert envs.observation_space == expected
+    space = make_envs(OldSpaced).observation_space
+    assert (space.low.tolist(), space.high.tolist()) == (low, high)
 
 
 @pytest.mark.parametrize(
@@ -476,12 +474,11 @@ def test_A28_off_policy_actions_use_the_whole_range_of_each_dimension(backend, a
     """Random phase and policy alike: a symmetric bound, or that of the first dimension, would show."""
     low, high = np.float32([-3, 10]), np.float32([1, 10.5])
     env = Fixed(spaces.Box(-1, 1, (1,)), [0.0], spaces.Box(low, high))
-    shared = lambda: env  # noqa: E731
     start = 100
     changes = dict(start_steps=start, steps_per_epoch=200, epochs=1, update_after=10**6, num_test_episodes=0)
     if algo != "sac":
         changes |= dict(act_noise=3.0)
-    train(backend, algo, shared, tmp_path / "run", **changes)
+    train(backend, algo, lambda: env, tmp_path / "run", **changes)
     actions = np.array(env.actions)
     assert (actions >= low).all() and (actions <= high).all()
     at_random = actions[:start]
@@ -493,8 +490,6 @@ def test_A28_off_policy_actions_use_the_whole_range_of_each_dimension(backend, a
 @each_off_policy
 def test_A28_the_policy_of_an_untrained_network_is_scaled_to_the_bounds(backend, algo, tmp_path):
     """mode = center + limit * tanh(...): scaled by hand from the same network for the bounds -1, 1."""
-    from helpers import core
-
     low, high = np.float32([-3, 10]), np.float32([1, 10.5])
     obs_space = spaces.Box(-1, 1, (4,))
     torch = pytest.importorskip("torch")
@@ -580,7 +575,7 @@ def test_environment_of_a_module(module_with_env):
         ("nothing like it", ["unknown environment", "gymnasium.pprint_registry()"]),
         ("CartPole-v99", ["CartPole-v99", "CartPole-v1"]),
         ("NoSuchPlace/CartPole-v1", ["unknown environment", "did you mean 'CartPole-v1'?"]),
-        ("no_such_module:CartPole-v1", ["cannot import the module 'no_such_module'"]),
+        ("no_such_module:CartPole-v1", ["cannot import 'no_such_module'"]),
         ("json:NoSuch-v0", ["unknown environment 'json:NoSuch-v0'"]),
         ("", ["environment ''"]),
     ],
@@ -756,7 +751,7 @@ def test_numbers_that_are_not_finite_are_not_let_through(when, what, bad):
 def test_infinities_that_cancel_are_found():
     envs = make_envs(one_each(Faulty(at_step=1, obs=math.inf), Faulty(at_step=1, obs=-math.inf)), n=2)
     envs.reset()
-    with pytest.raises(NonFiniteError, match="environment 0 .* observation with inf"):
+    with pytest.raises(NonFiniteError, match=r"environment 0 .* observation with inf"):
         envs.step(np.zeros((2, 1)))
 
 

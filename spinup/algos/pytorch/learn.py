@@ -4,6 +4,7 @@ import inspect
 import math
 from contextlib import contextmanager
 from copy import deepcopy
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -50,10 +51,20 @@ def process_average(x):
     return x if num_procs() == 1 else torch.as_tensor(mpi_avg(x.cpu().numpy()), device=x.device)
 
 
+_parameter_lists = WeakKeyDictionary()
+
+
+def parameters(module):
+    """The module's parameters as a list. Finding them takes longer than updating them, so it is done once."""
+    if module not in _parameter_lists:
+        _parameter_lists[module] = list(module.parameters())
+    return _parameter_lists[module]
+
+
 @contextmanager
-def frozen(*modules):
-    """Treat the parameters of these modules as constants: gradients pass through, none are computed for them."""
-    params = [p for module in modules for p in module.parameters() if p.requires_grad]
+def frozen(module):
+    """Treat the module's parameters as constants: gradients pass through, none are computed for them."""
+    params = [p for p in parameters(module) if p.requires_grad]
     for p in params:
         p.requires_grad_(False)
     try:
@@ -71,7 +82,7 @@ def target_copy(module):
 @torch.no_grad()
 def polyak_average(targ, main, polyak):
     """targ <- polyak * targ + (1 - polyak) * main, for every parameter."""
-    torch._foreach_lerp_(list(targ.parameters()), list(main.parameters()), 1 - polyak)
+    torch._foreach_lerp_(parameters(targ), parameters(main), 1 - polyak)
 
 
 # -- Buffers with the original's interface --------------------------------------------------------------------------
