@@ -12,11 +12,12 @@ Each probe needs one more part of an algorithm than those before it, so the firs
 With `endless=True` the same game never ends: an episode is only cut off after `TIME_LIMIT` steps. Where every step
 earns r, the value is then r / (1 - gamma); an algorithm that takes truncation for termination falls short of it.
 
-    env = ActionReward(continuous=False)
-    for obs, value, action in env.expected(gamma=0.9):
-        ...  # V(obs) must be close to `value`, and the most likely action close to `action`
+    env = PROBES["action"](continuous=False)
+    env.expected(gamma=0.8)                     # the right answers
+    mistakes(env, gamma, value_fn, action_fn)   # how the answers of an algorithm differ from them
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -25,6 +26,10 @@ from gymnasium.spaces import Box, Discrete
 
 TIME_LIMIT = 4  # steps after which an endless episode is cut off
 NUM_ACTIONS = 3  # of the discrete variants
+
+# An answer is right if it is as close as this: policies keep exploring and bootstrapped values lag behind.
+VALUE_TOLERANCE = 0.1  # times max(1, |value|)
+ACTION_TOLERANCE = 0.15
 
 
 class Answer(NamedTuple):
@@ -167,3 +172,27 @@ PROBES: dict[str, type[Probe]] = {
     "action": ActionReward,
     "observation_action": ObservationActionReward,
 }
+
+
+def mistakes(
+    probe: Probe,
+    gamma: float,
+    value_fn: Callable[[np.ndarray], Any],
+    action_fn: Callable[[np.ndarray], Any],
+) -> list[str]:
+    """Every wrong answer in words; an empty list if the probe is solved.
+
+    Args:
+        value_fn: Observations (1, 1) to V(s), or to Q(s, a) of the best action for algorithms that learn Q.
+        action_fn: Observations (1, 1) to the most likely action.
+    """
+    wrong = []
+    for obs, value, action in probe.expected(gamma):
+        actual = np.asarray(value_fn(obs[None])).item()
+        if not abs(actual - value) <= VALUE_TOLERANCE * max(1, abs(value)):
+            wrong.append(f"the value of {obs.item():g} is {actual:.3g} instead of {value:.3g}")
+        if action is not None:
+            actual = np.asarray(action_fn(obs[None])).item()
+            if not abs(actual - action) <= ACTION_TOLERANCE:
+                wrong.append(f"the action for {obs.item():g} is {actual:.3g} instead of {action:.3g}")
+    return wrong

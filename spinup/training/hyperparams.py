@@ -101,7 +101,7 @@ NUMBERS = {
     "save_freq": _int("Epochs between two saved models; the last epoch is always saved.", low=1),
     "num_envs": _int("Environments stepped in turn by this process. steps_per_epoch counts the steps of all.", low=1),
     "threads": _int(
-        "Processor threads for the mathematics. None: what is fastest for networks of this size, at most 2.",
+        "Processor threads for the mathematics. None: two at most, more are slower for networks of this size.",
         low=1,
         also=(None,),
     ),

@@ -24,6 +24,7 @@ MakeAgent = Callable[..., A]  # make_agent(config, observation_space, action_spa
 
 
 def default_threads() -> int:
+    """Threads for the mathematics of one process, unless it asks for another number."""
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     return max(1, min(MAX_DEFAULT_THREADS, cores // num_procs()))
 
@@ -37,7 +38,6 @@ class Loop(Generic[A]):
 
     def __init__(self, arguments: dict[str, Any], make_agent: MakeAgent[A], flatten_boxes: bool):
         self.config = config = hyperparams.check(arguments)
-        config["threads"] = config["threads"] or default_threads()
         self.epochs, self.max_ep_len, self.n = config["epochs"], config["max_ep_len"], config["num_envs"]
         self.check_schedule()
         self.rngs = generators(config["seed"], proc_id())
