@@ -1,1 +1,5 @@
-import spinup.algos.pytorch  # noqa: F401  before PyTorch itself: tests run side by side, its threads must wait quietly
+import os
+
+# Tests run side by side: PyTorch's threads, waiting busily for each other, would slow each other down many times over.
+# It is read when PyTorch is loaded, and by `threads=None`.
+os.environ.setdefault("OMP_NUM_THREADS", "1")

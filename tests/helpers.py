@@ -29,7 +29,14 @@ def each(*algos):
 each_algorithm = each(*ALGOS)
 each_on_policy = each(*ON_POLICY)
 each_off_policy = each(*OFF_POLICY)
-each_family = each("ppo", "sac")
+each_family = each("ppo", "sac")  # one of each family stands for all where the family's loop does the work
+each_algorithm_slowly = pytest.mark.parametrize(
+    "backend, algo",
+    [
+        pytest.param(backend, algo, marks=() if algo in ("ppo", "sac") else pytest.mark.slow)
+        for backend, algo in itertools.product(BACKENDS, ALGOS)
+    ],
+)
 
 
 # -- The public interface ----------------------------------------------------------------------------------------
@@ -51,7 +58,7 @@ def core(backend, algo):
 # -- Short runs ------------------------------------------------------------------------------------------------------
 
 
-def short(algo, **changes):
+def short(algo, /, **changes):
     """Arguments of a run that takes about a tenth of a second."""
     arguments = dict(ac_kwargs=dict(hidden_sizes=(8,)), steps_per_epoch=40, epochs=2, max_ep_len=15, threads=1)
     if algo in OFF_POLICY:
@@ -65,7 +72,7 @@ def short(algo, **changes):
     return arguments | changes
 
 
-def train(backend, algo, env_fn, output_dir, **changes):
+def train(backend, algo, env_fn, output_dir, /, **changes):
     """A short run of the public function; returns its output directory."""
     logger_kwargs = dict(output_dir=str(output_dir), quiet=True)
     function(backend, algo)(env_fn, **short(algo, logger_kwargs=logger_kwargs, **changes))

@@ -9,7 +9,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from helpers import Scripted, Walk, column, core, each_algorithm, each_off_policy, each_on_policy, remembered, train
+from helpers import (
+    Scripted,
+    Walk,
+    column,
+    core,
+    each_algorithm_slowly,
+    each_off_policy,
+    each_on_policy,
+    remembered,
+    train,
+)
 
 from spinup.training.envs import Envs, env_fn_from_name
 from spinup.training.errors import NonFiniteError, UserError
@@ -285,7 +295,7 @@ def test_A37_other_spaces_are_flattened_for_every_network(name):
     assert envs.reset().tolist() == [expected]
 
 
-@each_algorithm
+@each_algorithm_slowly
 @pytest.mark.parametrize("name", ["0-d", "image", "Discrete", "Dict", "Tuple"])
 def test_A37_every_algorithm_trains_on_every_observation_space(backend, algo, name, tmp_path):
     space, obs, _ = OBSERVATIONS[name]
@@ -308,6 +318,23 @@ def test_observations_of_a_wrong_shape_are_told_apart_from_those_that_broadcast(
     envs = make_envs(lambda: Fixed(spaces.Box(-9, 9, (3,)), np.zeros((1,))), n=1)
     with pytest.raises(UserError, match=r"environment 0 gave an observation of shape \(1,\).*promises \(3,\)"):
         envs.reset()
+
+
+@pytest.mark.parametrize(
+    "space, obs",
+    [
+        (spaces.Discrete(4), 7),
+        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2)), {"a": 1}),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), (1, 2)),
+        (spaces.Box(-9, 9, (3,)), None),
+        (spaces.Box(-9, 9, (3,)), ["a", "b", "c"]),
+    ],
+    ids=["Discrete", "Dict without a key", "Tuple", "None", "text"],
+)
+def test_observations_outside_of_their_space_name_the_environment(space, obs):
+    with pytest.raises(Exception) as caught:
+        make_envs(lambda: Fixed(space, obs)).reset()
+    assert "environment 0" in " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
 # -- Old-style spaces: other classes with the same fields -------------------------------------------------------------
@@ -505,6 +532,14 @@ def test_A28_the_policy_of_an_untrained_network_is_scaled_to_the_bounds(backend,
     assert mode(spaces.Box(low, high)) == pytest.approx(np.array([-1, 10.25]) + np.array([2, 0.25]) * unit, abs=1e-5)
 
 
+@each_off_policy
+def test_A28_bounds_in_double_precision(backend, algo, tmp_path):
+    """Networks compute in single precision whatever the type of the space."""
+    env = Walk(spaces.Box(np.array([-0.1]), np.array([0.7]), dtype=np.float64))
+    directory = train(backend, algo, lambda: env, tmp_path / "run")
+    assert np.isfinite(column(directory, "LossPi")).all()
+
+
 # -- Ways to make environments ---------------------------------------------------------------------------------------
 
 
@@ -522,7 +557,7 @@ ENV_FNS = {
 }
 
 
-@each_off_policy
+@each_algorithm_slowly
 @pytest.mark.parametrize("env_fn", ENV_FNS.values(), ids=ENV_FNS)
 def test_forms_of_env_fn(backend, algo, env_fn, tmp_path):
     directory = train(backend, algo, env_fn, tmp_path / "run", epochs=1, num_envs=2)
@@ -646,7 +681,7 @@ def test_envpool_of_another_size_is_refused(envpool):
         make_envs(lambda: envpool.make_gymnasium("Pendulum-v1", num_envs=2), n=3)
 
 
-@each_algorithm
+@each_algorithm_slowly
 @pytest.mark.parametrize("by", ["name", "env_fn"])
 def test_every_algorithm_trains_on_envpool(envpool, backend, algo, by, tmp_path):
     env_fn = {

@@ -29,7 +29,7 @@ NUM_ACTIONS = 3  # of the discrete variants
 
 # An answer is right if it is as close as this: policies keep exploring and bootstrapped values lag behind.
 VALUE_TOLERANCE = 0.1  # times max(1, |value|)
-ACTION_TOLERANCE = 0.15
+ACTION_TOLERANCE = 0.2
 
 
 class Answer(NamedTuple):

@@ -101,7 +101,8 @@ NUMBERS = {
     "save_freq": _int("Epochs between two saved models; the last epoch is always saved.", low=1),
     "num_envs": _int("Environments stepped in turn by this process. steps_per_epoch counts the steps of all.", low=1),
     "threads": _int(
-        "Processor threads for the mathematics. None: two at most, more are slower for networks of this size.",
+        "Processor threads for the mathematics. None: OMP_NUM_THREADS, or two at most (more are slower for small"
+        " networks). Choose 1 if other programs run beside.",
         low=1,
         also=(None,),
     ),

@@ -1,5 +1,6 @@
 """What the on-policy and the off-policy loop share: setting up a run, keeping count of episodes, ending it well."""
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -24,7 +25,9 @@ MakeAgent = Callable[..., A]  # make_agent(config, observation_space, action_spa
 
 
 def default_threads() -> int:
-    """Threads for the mathematics of one process, unless it asks for another number."""
+    """Threads for the mathematics of one process: OMP_NUM_THREADS if that is set, else two at most."""
+    if chosen := os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]:
+        return max(1, int(chosen))
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     return max(1, min(MAX_DEFAULT_THREADS, cores // num_procs()))
 
@@ -38,6 +41,8 @@ class Loop(Generic[A]):
 
     def __init__(self, arguments: dict[str, Any], make_agent: MakeAgent[A], flatten_boxes: bool):
         self.config = config = hyperparams.check(arguments)
+        if config["threads"] is None:
+            config["threads"] = default_threads()
         self.epochs, self.max_ep_len, self.n = config["epochs"], config["max_ep_len"], config["num_envs"]
         self.check_schedule()
         self.rngs = generators(config["seed"], proc_id())

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 import torch.nn as nn
 
-from spinup.algos.pytorch import THREADS_WAIT_QUIETLY, nets
+from spinup.algos.pytorch import nets
 from spinup.training import acting
 from spinup.training.buffers import GAEBuffer, ReplayBuffer
 from spinup.training.envs import action_shape
 from spinup.training.errors import NonFiniteError, UserError
-from spinup.training.loop import default_threads
 from spinup.training.off_policy import OffPolicyLoop
 from spinup.training.on_policy import OnPolicyLoop
 from spinup.training.seeding import RANK_OFFSET
@@ -356,7 +355,7 @@ def _checked_device(name):
 def train_on_policy(arguments, Algorithm, columns):
     """Train with the arguments of a public function; `columns` of progress.txt are the algorithm's own."""
     OnPolicyLoop(
-        _with_threads(arguments),
+        arguments,
         lambda *of_run: OnPolicyAgent(Algorithm, *of_run),
         columns,
         flatten_boxes=_flatten_boxes(arguments),
@@ -366,18 +365,12 @@ def train_on_policy(arguments, Algorithm, columns):
 def train_off_policy(arguments, Algorithm, value_columns, loss_columns):
     """The same for the off-policy family; of `value_columns` the minimum and maximum are logged as well."""
     OffPolicyLoop(
-        _with_threads(arguments),
+        arguments,
         lambda *of_run: OffPolicyAgent(Algorithm, *of_run),
         value_columns,
         loss_columns,
         flatten_boxes=_flatten_boxes(arguments),
     ).run()
-
-
-def _with_threads(arguments):
-    if arguments["threads"] is not None:
-        return arguments
-    return {**arguments, "threads": default_threads() if THREADS_WAIT_QUIETLY else 1}
 
 
 def _flatten_boxes(arguments):
