@@ -1,6 +1,6 @@
 """What the environment interface costs on top of the environment itself, in microseconds per environment step.
 
-    python benchmarks/envs.py --env HalfCheetah-v5 CartPole-v1 --num-envs 1 8
+python benchmarks/envs.py --env HalfCheetah-v5 CartPole-v1 --num-envs 1 8
 """
 
 import argparse

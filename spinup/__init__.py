@@ -26,8 +26,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _OTHER:
         return getattr(importlib.import_module(_OTHER[name]), name)
-    algo, _, backend = name.partition("_")
-    if algo in _ALGORITHMS and not backend:
+    algo, separator, backend = name.partition("_")
+    if algo in _ALGORITHMS and not separator:
         from spinup.user_config import DEFAULT_BACKEND
 
         backend = DEFAULT_BACKEND[algo]

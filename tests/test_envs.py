@@ -116,17 +116,24 @@ def test_ended_both_ways_counts_as_both():
     assert terminated.tolist() == [True] and truncated.tolist() == [True]
 
 
-@pytest.mark.parametrize("note, terminated", [({"TimeLimit.truncated": False}, True), ({}, True)])
-def test_an_old_done_without_a_time_limit_is_a_terminal_state(note, terminated):
+@pytest.mark.parametrize(
+    "done, note, ends",
+    [
+        (True, {}, (True, False)),
+        (True, {"TimeLimit.truncated": False}, (True, False)),
+        (True, {"TimeLimit.truncated": True}, (False, True)),
+        (False, {"TimeLimit.truncated": True}, (False, False)),
+    ],
+)
+def test_A05_what_an_old_done_means(done, note, ends):
     class Noted(Old):
         def step(self, action):
-            obs, reward, done, _ = super().step(action)
-            return obs, reward, done, note
+            return np.zeros(2), 0.0, done, note
 
-    envs = make_envs(lambda: Noted((1, "terminated")))
+    envs = make_envs(Noted)
     envs.reset()
-    *_, is_terminated, is_truncated = envs.step(np.zeros((1, 1)))
-    assert (bool(is_terminated[0]), bool(is_truncated[0])) == (terminated, False)
+    *_, terminated, truncated = envs.step(np.zeros((1, 1)))
+    assert (bool(terminated[0]), bool(truncated[0])) == ends
 
 
 @each_generation
@@ -328,13 +335,16 @@ def test_observations_of_a_wrong_shape_are_told_apart_from_those_that_broadcast(
         (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), (1, 2)),
         (spaces.Box(-9, 9, (3,)), None),
         (spaces.Box(-9, 9, (3,)), ["a", "b", "c"]),
+        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0, 1, (2, 2))), {"b": np.eye(2)}),
     ],
-    ids=["Discrete", "Dict without a key", "Tuple", "None", "text"],
+    ids=["Discrete", "Dict without a key", "Tuple", "None", "text", "Dict with a matrix"],
 )
 def test_observations_outside_of_their_space_name_the_environment(space, obs):
     with pytest.raises(Exception) as caught:
         make_envs(lambda: Fixed(space, obs)).reset()
-    assert "environment 0" in " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    message = " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "environment 0" in message
+    assert not isinstance(caught.value, UserError) or "\n" not in message
 
 
 # -- Old-style spaces: other classes with the same fields -------------------------------------------------------------
@@ -452,6 +462,14 @@ def test_box_actions_have_the_type_of_their_space_and_lie_in_it(dtype):
     space = spaces.Box(np.array([0], dtype), np.array([3], dtype), dtype=dtype)
     (action,) = given(space, [1.0])
     assert action.tolist() == [1] and action.dtype == dtype and space.contains(action)
+
+
+def test_A20_actions_are_clipped_before_they_become_integers():
+    """-3 as an unsigned integer of 8 bits is 253."""
+    space = spaces.Box(0, 200, (1,), np.uint8)
+    actions = given(space, [-3.0], [100.0], [300.0], [1e12])
+    assert [a.tolist() for a in actions] == [[0], [100], [200], [200]]
+    assert all(space.contains(a) for a in actions)
 
 
 def test_A20_actions_of_a_double_precision_box_lie_in_it_at_the_bounds():

@@ -80,6 +80,9 @@ class Stub:
         return dict(QVals=batches["rew"].ravel(), LossPi=np.full(len(batches["rew"]), float(self.updates)))
 
     # The rest
+    def start(self):
+        pass
+
     def parameter_counts(self):
         return dict(pi=1, v=2)
 
@@ -88,7 +91,7 @@ class Stub:
             raise NonFiniteError("the parameter pi is not finite any more")
 
     def setup_saver(self, logger):
-        logger.save_state = lambda state, itr: self.saved.append((self.loop.epoch, self.updates, state, itr))
+        logger.save_state = lambda state, itr: self.saved.append((self.loop.steps, self.updates, state, itr))
 
     def close(self):
         self.closed = True
@@ -467,8 +470,9 @@ def test_A28_noisy_actions_stay_within_the_bounds_of_each_dimension(tmp_path):
 )
 def test_A07_models_are_saved_when_due_and_after_the_update(family, save_freq, epochs, on, off, tmp_path):
     result = run(family, Scripted, tmp_path, steps_per_epoch=5, epochs=epochs, save_freq=save_freq)
-    expected = [(e, e + 1) for e in on] if family == "on-policy" else [(e, 5 * e) for e in off]  # epoch, updates
-    assert [(epoch, updates) for epoch, updates, *_ in result.agent.saved] == expected
+    # Steps and updates so far: one update in each epoch on-policy, one per step off-policy.
+    expected = [(5 * (e + 1), e + 1) for e in on] if family == "on-policy" else [(5 * e, 5 * e) for e in off]
+    assert [(steps, updates) for steps, updates, *_ in result.agent.saved] == expected
     assert all(state == {"env": result.loop.envs.envs[0]} and itr is None for *_, state, itr in result.agent.saved)
 
 
@@ -527,6 +531,16 @@ def test_evaluation_seeds_do_not_depend_on_the_number_of_episodes_before(tmp_pat
         run("off-policy", one_each(Scripted(), testing), tmp_path, num_test_episodes=episodes, epochs=1)
         seeds.append(testing.seeds)
     assert seeds[0] == seeds[1][:1] and len(seeds[1]) == 3
+
+
+def test_A13_evaluation_leaves_the_generators_of_training_alone(tmp_path):
+    states = []
+    for episodes in (0, 3):
+        envs = one_each(Scripted(), Scripted((2, "terminated")))
+        rngs = run("off-policy", envs, tmp_path, num_test_episodes=episodes, start_steps=5).loop.rngs._asdict()
+        states.append({purpose: rng.bit_generator.state for purpose, rng in rngs.items()})
+    changed = [purpose for purpose in states[0] if states[0][purpose] != states[1][purpose]]
+    assert changed == ["evaluation"]
 
 
 class GlobalRandomness(Scripted):

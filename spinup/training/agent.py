@@ -16,6 +16,9 @@ Stats = dict[str, Any]  # column of progress.txt -> number, or an array of one v
 class Agent(Protocol):
     policy: Policy  # kept up to date with the parameters by `update`
 
+    def start(self) -> None:
+        """Set what the run needs in the process: thread counts and the like."""
+
     def parameter_counts(self) -> dict[str, int]:
         """Part of the network -> number of parameters."""
 
@@ -26,7 +29,7 @@ class Agent(Protocol):
         """Tell the logger what `save_state` saves."""
 
     def close(self) -> None:
-        """Undo what the run changed in the process: thread counts and the like."""
+        """Undo what `start` did."""
 
 
 class OnPolicyAgent(Agent, Protocol):

@@ -21,7 +21,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from spinup.training.errors import NonFiniteError, UserError
+from spinup.training.errors import NonFiniteError, UserError, one_line
 from spinup.training.seeding import draw_seed
 
 EnvFn = Callable[[], Any]
@@ -34,11 +34,11 @@ def env_fn_from_name(env_name: str, **env_kwargs: Any) -> EnvFn:
     """A function that makes `env_name`: a registered id, `module:Id`, or `envpool:Id` for a vector of them."""
     if env_name.startswith("envpool:"):
         return EnvPoolFn(env_name.removeprefix("envpool:"), env_kwargs)
-    module = env_name.rpartition(":")[0]
+    module, _, env_id = env_name.rpartition(":")
     try:
         if module:
             importlib.import_module(module)
-        gym.spec(env_name)
+        gym.spec(env_id)
     except ImportError as error:
         raise UserError(f"environment {env_name!r}: cannot import {module!r} ({error})") from None
     except gym.error.Error:
@@ -50,8 +50,9 @@ def _make(env_name: str, **env_kwargs: Any) -> gym.Env:
     try:
         return gym.make(env_name, **env_kwargs)
     except (ImportError, gym.error.Error, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"environment {env_name!r} cannot be made{_nearest_env(env_name)} ({reason})") from error
+        raise UserError(
+            f"environment {env_name!r} cannot be made{_nearest_env(env_name)} ({one_line(error)})"
+        ) from error
 
 
 def _nearest_env(env_name: str) -> str:
@@ -105,7 +106,9 @@ def as_gymnasium_space(space: Any, what: str) -> spaces.Space:
             return spaces.Dict({key: as_gymnasium_space(part, what) for key, part in space.spaces.items()})
         case "Tuple":
             return spaces.Tuple([as_gymnasium_space(part, what) for part in space.spaces])
-    raise UserError(f"{what}: {space!r} is not a space of Gymnasium; give the environment a gymnasium.spaces.Space")
+    raise UserError(
+        f"{what}: {one_line(repr(space))} is not a space of Gymnasium; give the environment a gymnasium.spaces.Space"
+    )
 
 
 def network_observation_space(space: spaces.Space, flatten_boxes: bool) -> spaces.Box:
@@ -118,8 +121,8 @@ def network_observation_space(space: spaces.Space, flatten_boxes: bool) -> space
         flat = None
     if not isinstance(flat, spaces.Box):
         raise UserError(
-            f"observation space {space} has no fixed size: wrap the environment so that it gives a Box, Discrete,"
-            " Dict or Tuple"
+            f"observation space {one_line(space)} has no fixed size: wrap the environment so that it gives a Box,"
+            " Discrete, Dict or Tuple"
         )
     return flat
 
@@ -129,23 +132,30 @@ def check_action_space(space: spaces.Space, continuous_only: bool) -> None:
     if continuous_only:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             raise UserError(
-                f"action space {space}: DDPG, TD3 and SAC act in a Box of real numbers; use PPO, VPG or TRPO here"
+                f"action space {one_line(space)}: DDPG, TD3 and SAC act in a Box of real numbers; use PPO, VPG or TRPO"
+                " here"
             )
         if len(space.shape) != 1:
-            raise UserError(f"action space {space}: needs one dimension; wrap the environment to flatten its actions")
+            raise UserError(
+                f"action space {one_line(space)}: needs one dimension; wrap the environment to flatten its actions"
+            )
         if not space.is_bounded("both"):
             raise UserError(
-                f"action space {space}: DDPG, TD3 and SAC need finite bounds in every dimension; wrap the"
+                f"action space {one_line(space)}: DDPG, TD3 and SAC need finite bounds in every dimension; wrap the"
                 " environment (gymnasium.wrappers.RescaleAction) or use PPO, VPG or TRPO"
             )
     elif isinstance(space, spaces.Box):
         if len(space.shape) != 1:
-            raise UserError(f"action space {space}: needs one dimension; wrap the environment to flatten its actions")
+            raise UserError(
+                f"action space {one_line(space)}: needs one dimension; wrap the environment to flatten its actions"
+            )
     elif isinstance(space, spaces.MultiDiscrete):
         if space.nvec.ndim != 1:
-            raise UserError(f"action space {space}: needs one dimension of choices")
+            raise UserError(f"action space {one_line(space)}: needs one dimension of choices")
     elif not isinstance(space, spaces.Discrete):
-        raise UserError(f"action space {space} is not supported: VPG, TRPO and PPO take Box, Discrete or MultiDiscrete")
+        raise UserError(
+            f"action space {one_line(space)} is not supported: VPG, TRPO and PPO take Box, Discrete or MultiDiscrete"
+        )
 
 
 def action_shape(space: spaces.Space) -> tuple[int, ...]:
@@ -160,9 +170,11 @@ def _to_env_actions(space: spaces.Space) -> Callable[[np.ndarray], Any]:
         return lambda act: (act + start).tolist() if start else act.tolist()
     if isinstance(space, spaces.MultiDiscrete):
         return lambda act: (act + space.start).astype(space.dtype)
-    low, high = space.low.astype(np.float32), space.high.astype(np.float32)  # type: ignore[attr-defined]
+    low, high, dtype = space.low, space.high, space.dtype  # type: ignore[attr-defined]
     # The policy may leave the bounds, the environment must not see it. Buffers keep what the policy chose.
-    return lambda act: np.minimum(np.maximum(act, low), high).astype(space.dtype, copy=False)
+    if dtype != np.float32:  # clipped as doubles: -3.0 is 253 as an unsigned byte
+        low, high = low.astype(np.float64), high.astype(np.float64)
+    return lambda act: np.minimum(np.maximum(act, low), high).astype(dtype, copy=False)
 
 
 def _to_network_obs(space: spaces.Space, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
@@ -175,6 +187,11 @@ def _to_network_obs(space: spaces.Space, shape: tuple[int, ...]) -> Callable[[An
 # -- One vector or another --------------------------------------------------------------------------------------
 
 
+def innermost(env: Any) -> Any:
+    """The environment inside all wrappers."""
+    return getattr(env, "unwrapped", env)
+
+
 class _Single:
     """One environment, whatever its generation of the interface."""
 
@@ -183,15 +200,20 @@ class _Single:
         self._takes_seed = _accepts_seed(env.reset)
 
     def reset(self, seed: int | None) -> Any:
-        if seed is None:
-            out = self.env.reset()
-        elif self._takes_seed:
-            out = self.env.reset(seed=seed)
-        else:
-            if hasattr(self.env, "seed"):
-                self.env.seed(seed)
-            out = self.env.reset()
+        out = self.env.reset() if seed is None else self._seeded_reset(seed)
         return out[0] if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict) else out
+
+    def _seeded_reset(self, seed: int) -> Any:
+        if self._takes_seed:
+            try:
+                return self.env.reset(seed=seed)
+            except TypeError as error:  # a wrapper that passes on what the environment inside does not take
+                if "unexpected keyword argument 'seed'" not in str(error):
+                    raise
+                self._takes_seed = False
+        if hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        return self.env.reset()
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any]:
         out = self.env.step(action)
@@ -218,7 +240,7 @@ class _InProcess:
     """n environments, stepped one after the other in this process."""
 
     def __init__(self, envs: list[Any], seeds: list[int]):
-        if len({id(env) for env in envs}) < len(envs):
+        if len({id(innermost(env)) for env in envs}) < len(envs):
             raise UserError(
                 f"num_envs={len(envs)}: env_fn returned the same environment twice; let it make a new one each call"
             )
@@ -269,7 +291,15 @@ class _EnvPool:
 class Envs:
     """n environments as arrays. `rng` gives each of them a seed of its own."""
 
-    def __init__(self, env_fn: EnvFn, n: int, rng: np.random.Generator, *, flatten_boxes: bool = True):
+    def __init__(
+        self,
+        env_fn: EnvFn,
+        n: int,
+        rng: np.random.Generator,
+        *,
+        flatten_boxes: bool = True,
+        continuous_only: bool = False,
+    ):
         self.n = n
         self.seeds = [draw_seed(rng) for _ in range(n)]
         self._vector = self._make(env_fn)
@@ -277,6 +307,7 @@ class Envs:
         raw_space = as_gymnasium_space(self._vector.observation_space, "observation space")
         self.observation_space = network_observation_space(raw_space, flatten_boxes)
         self.action_space = as_gymnasium_space(self._vector.action_space, "action space")
+        check_action_space(self.action_space, continuous_only)
         self.obs_shape: tuple[int, ...] = self.observation_space.shape
         self._convert_obs = _to_network_obs(raw_space, self.obs_shape)
         self._convert_actions = _to_env_actions(self.action_space)
@@ -287,8 +318,25 @@ class Envs:
         self._terminated = np.zeros(n, dtype=bool)
         self._truncated = np.zeros(n, dtype=bool)
 
+    @property
+    def is_pool(self) -> bool:
+        """Whether the environments come as a vector, whose size is not ours to choose."""
+        return isinstance(self._vector, _EnvPool)
+
+    def shares_with(self, other: "Envs") -> bool:
+        """Whether `env_fn` returned one and the same environment for both."""
+        return bool({id(innermost(env)) for env in self.envs} & {id(innermost(env)) for env in other.envs})
+
     def _make(self, env_fn: EnvFn) -> _InProcess | _EnvPool:
+        if not callable(env_fn):
+            raise UserError(
+                f"env_fn={env_fn!r}: must be a function that makes an environment, such as"
+                " lambda: gymnasium.make('CartPole-v1')"
+            )
         env = env_fn(self.n, self.seeds[0]) if isinstance(env_fn, EnvPoolFn) else env_fn()
+        for part in ("reset", "step", "observation_space", "action_space"):
+            if not hasattr(env, part):
+                raise UserError(f"env_fn made {one_line(repr(env))}, which is no environment: it has no {part}")
         if hasattr(env, "all_env_ids"):  # an EnvPool
             if len(env) != self.n:
                 raise UserError(f"num_envs={self.n}, but env_fn made an EnvPool of {len(env)}: make the two equal")
@@ -334,13 +382,24 @@ class Envs:
 
     def _put_obs(self, i: int, obs: Any) -> None:
         if self._convert_obs is not None:
-            obs = self._convert_obs(obs)
+            try:
+                obs = self._convert_obs(obs)
+            except Exception as error:
+                raise UserError(
+                    f"environment {i} gave an observation that is not in its observation space"
+                    f" {one_line(self._vector.observation_space)}: {one_line(repr(obs))}"
+                ) from error
         if np.shape(obs) != self.obs_shape:  # an assignment alone would broadcast some wrong shapes
             raise UserError(
                 f"environment {i} gave an observation of shape {np.shape(obs)}, its observation space promises"
                 f" {self.obs_shape}: make the two agree"
             )
-        self._obs2[i] = obs
+        try:
+            self._obs2[i] = obs
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"environment {i} gave an observation that is not made of numbers: {one_line(repr(obs))}"
+            ) from error
 
     def _check_observations(self) -> None:
         for i, obs in enumerate(self._obs2):

@@ -6,12 +6,15 @@ wherever it appears.
 
 import inspect
 import math
+import reprlib
 import textwrap
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
-from spinup.training.errors import UserError
+import numpy as np
+
+from spinup.training.errors import UserError, one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,22 +29,20 @@ class Hyperparameter(NamedTuple):
 
     def problem(self, value: Any) -> str | None:
         """What is wrong with the value, None if nothing is."""
-        if any(value is other or (isinstance(other, str) and value == other) for other in self.also):
+        if any(value is other or (isinstance(value, str) and value == other) for other in self.also):
             return None
-        if self.kind == "choice":
-            return f"must be {self.allowed()}"
+        return None if self._is_number_in_range(value) else f"must be {self.allowed()}"
+
+    def _is_number_in_range(self, value: Any) -> bool:
+        if self.kind == "choice" or isinstance(value, (bool, np.bool_, str)) or np.ndim(value) != 0:
+            return False
         try:
             number = float(value)
-        except (TypeError, ValueError):
-            return f"must be {self.allowed()}"
-        if isinstance(value, (bool, str)):
-            return f"must be {self.allowed()}"
-        too_low = number <= self.low if self.open_low else number < self.low
-        if not math.isfinite(number) or too_low or number > self.high:
-            return f"must be {self.allowed()}"
-        if self.kind == "int" and number != int(number):
-            return f"must be {self.allowed()}"
-        return None
+        except (TypeError, ValueError, OverflowError):
+            return False
+        if not math.isfinite(number) or (self.kind == "int" and number != int(number)):
+            return False
+        return (number > self.low if self.open_low else number >= self.low) and number <= self.high
 
     def allowed(self) -> str:
         words = [] if self.kind == "choice" else [self._range()]
@@ -93,7 +94,9 @@ NOT_NUMBERS = {
 
 NUMBERS = {
     # Of every algorithm
-    "seed": _int("Fixes every random number of the run. Process r of several uses seed + 10000 r."),
+    "seed": Hyperparameter(
+        "int", "Fixes every random number of the run. Process r of several uses seed + 10000 r.", 0, 2**53
+    ),
     "steps_per_epoch": _int("Environment steps per epoch, over all environments and processes.", low=1),
     "epochs": _int("Number of epochs.", low=1),
     "gamma": _unit("Discount factor."),
@@ -161,7 +164,7 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
         if name not in NUMBERS:
             continue
         if problem := NUMBERS[name].problem(value):
-            raise UserError(f"{name}={value!r}: {problem}")
+            raise UserError(f"{name}={one_line(reprlib.repr(value))}: {problem}")
         if NUMBERS[name].kind == "int" and value is not None:
             checked[name] = int(value)
     return checked

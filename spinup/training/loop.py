@@ -39,7 +39,11 @@ class Loop(Generic[A]):
     before the logger creates anything on disk.
     """
 
+    continuous_only: bool  # whether the family needs actions that are real numbers
+    first_epoch: int  # as `progress.txt` counts them
+
     def __init__(self, arguments: dict[str, Any], make_agent: MakeAgent[A], flatten_boxes: bool):
+        self.flatten_boxes = flatten_boxes
         self.config = config = hyperparams.check(arguments)
         if config["threads"] is None:
             config["threads"] = default_threads()
@@ -50,8 +54,7 @@ class Loop(Generic[A]):
         global_seed = config["seed"] + RANK_OFFSET * proc_id()
         random.seed(global_seed)
         np.random.seed(global_seed % 2**32)
-        self.envs = Envs(config["env_fn"], self.n, self.rngs.env, flatten_boxes=flatten_boxes)
-        self.check_spaces()
+        self.envs = self.make_envs(self.n, self.rngs.env)
         self.agent = make_agent(config, self.envs.observation_space, self.envs.action_space)
         self.obs = self.envs.reset()  # (n, *obs_shape), what to act on next
         self.ep_ret = np.zeros(self.n)
@@ -61,8 +64,14 @@ class Loop(Generic[A]):
     def check_schedule(self) -> None:
         """Refuse a schedule that does not come out even."""
 
-    def check_spaces(self) -> None:
-        """Refuse spaces that the family cannot act in."""
+    def make_envs(self, n: int, rng: np.random.Generator) -> Envs:
+        return Envs(
+            self.config["env_fn"],
+            n,
+            rng,
+            flatten_boxes=self.flatten_boxes,
+            continuous_only=self.continuous_only,
+        )
 
     def prepare(self) -> None:
         """Make what the family needs besides: buffers, a test environment."""
@@ -73,6 +82,7 @@ class Loop(Generic[A]):
     def run(self) -> None:
         try:
             self.prepare()
+            self.agent.start()
             self.logger = EpochLogger(**self.config["logger_kwargs"])
             self.logger.save_config(self.config)
             counts = ", \t".join(f"{name}: {count}" for name, count in self.agent.parameter_counts().items())
@@ -82,7 +92,8 @@ class Loop(Generic[A]):
             with threadpool_limits(1, user_api="blas"):  # NumPy's products are tiny here
                 self.train_epochs()
         except NonFiniteError as error:
-            raise NonFiniteError(f"stopped in epoch {self.epoch} after {self.steps} steps: {error}") from None
+            epoch = self.epoch + self.first_epoch
+            raise NonFiniteError(f"stopped in epoch {epoch} after {self.steps} steps: {error}") from None
         finally:
             self.agent.close()
             if hasattr(self, "logger"):
@@ -105,8 +116,6 @@ class Loop(Generic[A]):
     def save(self) -> None:
         """Save the model if it is due. Parameters that are not finite never replace good ones."""
         self.agent.check_finite()
-        if self.epoch % self.config["save_freq"] == 0 or self.is_last_epoch():
+        number = self.epoch + self.first_epoch
+        if number % self.config["save_freq"] == 0 or self.epoch == self.epochs - 1:
             self.logger.save_state({"env": self.envs.envs[0]}, None)
-
-    def is_last_epoch(self) -> bool:
-        raise NotImplementedError

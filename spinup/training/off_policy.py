@@ -1,5 +1,6 @@
 """The loop of DDPG, TD3 and SAC: act, store, and every `update_every` steps learn from what is stored."""
 
+import random
 import time
 from typing import Any
 
@@ -7,8 +8,8 @@ import numpy as np
 
 from spinup.training.agent import OffPolicyAgent
 from spinup.training.buffers import ReplayBuffer
-from spinup.training.envs import Envs, check_action_space
-from spinup.training.errors import UserError
+from spinup.training.envs import Envs
+from spinup.training.errors import NonFiniteError, UserError
 from spinup.training.loop import Loop, MakeAgent
 from spinup.training.seeding import draw_seed
 from spinup.utils.mpi_tools import num_procs
@@ -17,6 +18,9 @@ UPDATES_PER_CALL = 50  # minibatches gathered at once, so that a large block doe
 
 
 class OffPolicyLoop(Loop[OffPolicyAgent]):
+    continuous_only = True
+    first_epoch = 1
+
     def __init__(
         self,
         arguments: dict[str, Any],
@@ -27,7 +31,6 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
         flatten_boxes: bool = True,
     ):
         self.value_columns, self.loss_columns = value_columns, loss_columns
-        self.flatten_boxes = flatten_boxes
         super().__init__(arguments, make_agent, flatten_boxes)
 
     def check_schedule(self) -> None:
@@ -43,16 +46,14 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
                 f" choose a multiple of {self.n}"
             )
 
-    def check_spaces(self) -> None:
-        check_action_space(self.envs.action_space, continuous_only=True)
-
     def prepare(self) -> None:
         space, config = self.envs.action_space, self.config
-        self.act_low, self.act_high = space.low, space.high  # type: ignore[attr-defined]
+        self.act_low = space.low.astype(np.float32)  # type: ignore[attr-defined]
+        self.act_high = space.high.astype(np.float32)  # type: ignore[attr-defined]
         self.buffer = ReplayBuffer(self.envs.obs_shape, space.shape, config["replay_size"])
-        self.test_envs = Envs(config["env_fn"], 1, self.rngs.evaluation, flatten_boxes=self.flatten_boxes)
+        self.test_envs = self.make_envs(self.n if self.envs.is_pool else 1, self.rngs.evaluation)
         # An env_fn may return one and the same object each time. Then an evaluation ends the training episode.
-        self.env_is_shared = self.test_envs.envs[0] is self.envs.envs[0]
+        self.env_is_shared = self.test_envs.shares_with(self.envs)
 
     def train_epochs(self) -> None:
         self.logger.register("EpRet", "EpLen", "TestEpRet", "TestEpLen", *self.value_columns, *self.loss_columns)
@@ -69,10 +70,10 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
             for _ in range(self.blocks_due(t)):
                 self.update()
             if self.steps % self.steps_per_epoch == 0:
-                self.epoch += 1
                 self.save()
                 self.test_agent()
                 self.log()
+                self.epoch += 1
 
     def act(self, t: int) -> np.ndarray:
         """Uniformly random at first, then the policy: SAC's own samples, or the mode plus noise for DDPG and TD3."""
@@ -105,25 +106,41 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
 
     def test_agent(self) -> None:
         """Episodes with deterministic actions in an environment, and from seeds, that training never uses."""
-        for _ in range(self.config["num_test_episodes"]):
-            ep_ret, ep_len, done = 0.0, 0, False
-            o = self.test_envs.reset([draw_seed(self.rngs.evaluation)])
-            while not (done or ep_len == self.max_ep_len):
-                o, r, terminated, truncated = self.test_envs.step(self.agent.policy.mode(o))
-                ep_ret += float(r[0])
-                ep_len += 1
-                done = bool(terminated[0] or truncated[0])
-            self.logger.store(TestEpRet=ep_ret, TestEpLen=ep_len)
+        if self.config["num_test_episodes"] == 0:
+            return
+        envs, left = self.test_envs, self.config["num_test_episodes"]
+        global_states = random.getstate(), np.random.get_state()  # an environment may draw from these
+        try:
+            while left > 0:  # as many episodes at once as there are environments: one, but for EnvPool
+                returns, lengths = self.test_episodes(envs)
+                for ep_ret, ep_len in zip(returns[:left], lengths[:left], strict=True):
+                    self.logger.store(TestEpRet=ep_ret, TestEpLen=ep_len)
+                left -= envs.n
+        except NonFiniteError as error:
+            raise NonFiniteError(f"in the evaluation, {error}") from None
+        finally:
+            random.setstate(global_states[0])
+            np.random.set_state(global_states[1])
         if self.env_is_shared:
             self.ep_ret[:], self.ep_len[:] = 0, 0
             self.obs = self.envs.restart(np.ones(self.n, dtype=bool))
 
-    def is_last_epoch(self) -> bool:
-        return self.epoch == self.epochs
+    def test_episodes(self, envs: Envs) -> tuple[np.ndarray, np.ndarray]:
+        """Return and length of one episode in each environment."""
+        ep_ret, ep_len = np.zeros(envs.n), np.zeros(envs.n, dtype=np.int64)
+        running = np.ones(envs.n, dtype=bool)
+        o = envs.reset([draw_seed(self.rngs.evaluation) for _ in range(envs.n)])
+        while True:
+            o, r, terminated, truncated = envs.step(self.agent.policy.mode(o))
+            ep_ret[running] += r[running]
+            ep_len[running] += 1
+            running &= ~(terminated | truncated | (ep_len >= self.max_ep_len))
+            if not running.any():
+                return ep_ret, ep_len
 
     def log(self) -> None:
         log = self.logger.log_tabular
-        log("Epoch", self.epoch)
+        log("Epoch", self.epoch + self.first_epoch)
         log("EpRet", with_min_and_max=True)
         log("TestEpRet", with_min_and_max=True)
         log("EpLen", average_only=True)

@@ -7,13 +7,16 @@ import numpy as np
 
 from spinup.training.agent import OnPolicyAgent
 from spinup.training.buffers import Rollout
-from spinup.training.envs import action_shape, check_action_space
+from spinup.training.envs import action_shape
 from spinup.training.errors import UserError
 from spinup.training.loop import Loop, MakeAgent
 from spinup.utils.mpi_tools import num_procs
 
 
 class OnPolicyLoop(Loop[OnPolicyAgent]):
+    continuous_only = False
+    first_epoch = 0
+
     def __init__(
         self,
         arguments: dict[str, Any],
@@ -38,9 +41,6 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
         self.T = local_steps // self.n
         self.steps_per_epoch = local_steps * procs  # what is really taken: a remainder is left out, not claimed
 
-    def check_spaces(self) -> None:
-        check_action_space(self.envs.action_space, continuous_only=False)
-
     def prepare(self) -> None:
         self.rollout = Rollout(self.T, self.n, self.envs.obs_shape, action_shape(self.envs.action_space))
 
@@ -60,8 +60,9 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
         for t in range(self.T):
             a = policy.sample(self.obs, rng)  # (n, *act_shape)
             rollout.obs[t], rollout.act[t] = self.obs, a
-            self.obs, rollout.rew[t], terminated, truncated = envs.step(a)
-            done = self.count_step(rollout.rew[t], terminated, truncated)
+            self.obs, r, terminated, truncated = envs.step(a)
+            rollout.rew[t] = r
+            done = self.count_step(r, terminated, truncated)
             if done.any():
                 self.end_paths(t, done, terminated)
                 self.finish_episodes(done)
@@ -83,12 +84,9 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
         self.logger.store(VVals=val)
         return rollout.finish(val, cut_val, logp, self.config["gamma"], self.config["lam"])
 
-    def is_last_epoch(self) -> bool:
-        return self.epoch == self.epochs - 1
-
     def log(self) -> None:
         log = self.logger.log_tabular
-        log("Epoch", self.epoch)
+        log("Epoch", self.epoch + self.first_epoch)
         log("EpRet", with_min_and_max=True)
         log("EpLen", average_only=True)
         log("VVals", with_min_and_max=True)

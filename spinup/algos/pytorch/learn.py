@@ -1,7 +1,7 @@
 """What the PyTorch pages share: gradient steps, target networks, and the agents that the training loops drive."""
 
 import inspect
-import math
+import pickle
 from contextlib import contextmanager
 from copy import deepcopy
 from weakref import WeakKeyDictionary
@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 import torch.nn as nn
+from torch.nn.utils import get_total_norm
 
 from spinup.algos.pytorch import nets
 from spinup.training import acting
 from spinup.training.buffers import GAEBuffer, ReplayBuffer
 from spinup.training.envs import action_shape
-from spinup.training.errors import NonFiniteError, UserError
+from spinup.training.errors import NonFiniteError, UserError, one_line
 from spinup.training.off_policy import OffPolicyLoop
 from spinup.training.on_policy import OnPolicyLoop
 from spinup.training.seeding import RANK_OFFSET
@@ -29,20 +30,22 @@ def adam(params, lr):
     return torch.optim.Adam(params, lr=lr, fused=True)
 
 
-def check_finite(**named_loss):
-    """NonFiniteError if the loss is NaN or infinite."""
-    for name, loss in named_loss.items():
-        if not math.isfinite(value := loss.item()):
-            raise NonFiniteError(f"{name} is {value}; the parameters are still as before that step")
+def check_finite(name, x):
+    """NonFiniteError if anything in the tensor is NaN or infinite."""
+    if not torch.isfinite(x).all():
+        bad = x[~torch.isfinite(x)].flatten()[0].item()
+        raise NonFiniteError(f"{name} is {bad}; the parameters are still as before that step")
 
 
 def gradient_step(optimizer, **named_loss):
     """One step down the gradient of a loss, averaged over processes: gradient_step(optimizer, LossPi=loss)."""
-    check_finite(**named_loss)
+    ((name, loss),) = named_loss.items()
+    check_finite(name, loss)
+    params = optimizer.param_groups[0]["params"]
     optimizer.zero_grad()
-    for loss in named_loss.values():
-        loss.backward()
-    mpi_avg_grads(optimizer.param_groups[0]["params"])
+    loss.backward()
+    mpi_avg_grads(params)
+    check_finite(f"the gradient of {name}", get_total_norm([p.grad for p in params if p.grad is not None]))
     optimizer.step()
 
 
@@ -112,17 +115,24 @@ class TensorReplayBuffer(ReplayBuffer):
 # -- Acting ---------------------------------------------------------------------------------------------------------
 
 
+# Exactly these classes, at these settings: a subclass may do anything.
+_NUMPY_ACTIVATIONS = {
+    nn.Identity: ("identity", {}),
+    nn.ReLU: ("relu", {}),
+    nn.Tanh: ("tanh", {}),
+    nn.Sigmoid: ("sigmoid", {}),
+    nn.SiLU: ("silu", {}),
+    nn.ELU: ("elu", dict(alpha=1.0)),
+    nn.LeakyReLU: ("leaky_relu", dict(negative_slope=0.01)),
+    nn.Softplus: ("softplus", dict(beta=1.0)),
+}
+
+
 def _activation(module):
     """The NumPy twin of an activation module, None if there is none."""
-    match module:
-        case nn.ELU(alpha=1.0) | nn.LeakyReLU(negative_slope=0.01) | nn.Softplus(beta=1.0):
-            pass
-        case nn.Identity() | nn.ReLU() | nn.Tanh() | nn.Sigmoid() | nn.SiLU():
-            pass
-        case _:
-            return None
-    names = {"LeakyReLU": "leaky_relu"}
-    return acting.ACTIVATIONS.get(names.get(type(module).__name__, type(module).__name__.lower()))
+    name, settings = _NUMPY_ACTIVATIONS.get(type(module), (None, {}))
+    is_default = all(getattr(module, key) == value for key, value in settings.items())
+    return acting.ACTIVATIONS[name] if name and is_default else None
 
 
 def _numpy_mlp(net, normalizer=None):
@@ -146,21 +156,20 @@ def numpy_policy(ac):
     if type(ac) not in STANDARD:
         return None
     pi = ac.pi
-    networks = [_numpy_mlp(net, normalizer if i == 0 else None) for i, net in enumerate(pi.children())]
-    if None in networks:
+    nets_in_order = [_numpy_mlp(net, normalizer if i == 0 else None) for i, net in enumerate(pi.children())]
+    if None in nets_in_order:
         return None
-    match pi:
-        case nets.MLPGaussianActor():
-            return acting.GaussianPolicy(*networks, pi.log_std.detach().numpy())
-        case nets.MLPMultiCategoricalActor():
-            return acting.CategoricalPolicy(*networks, pi.nvec, multi=True)
-        case nets.MLPCategoricalActor():
-            return acting.CategoricalPolicy(*networks, [pi.logits_net[-2].out_features], multi=False)
-        case nets.MLPActor():
-            return acting.DeterministicPolicy(*networks, pi.act_limit.numpy(), pi.act_center.numpy())
-        case nets.SquashedGaussianMLPActor():
-            log_std_range = (nets.LOG_STD_MIN, nets.LOG_STD_MAX)
-            return acting.SquashedGaussianPolicy(*networks, log_std_range, pi.act_limit.numpy(), pi.act_center.numpy())
+    if type(pi) is nets.MLPGaussianActor:
+        return acting.GaussianPolicy(*nets_in_order, pi.log_std.detach().numpy())
+    if type(pi) is nets.MLPCategoricalActor:
+        return acting.CategoricalPolicy(*nets_in_order, [pi.logits_net[-2].out_features], multi=False)
+    if type(pi) is nets.MLPMultiCategoricalActor:
+        return acting.CategoricalPolicy(*nets_in_order, pi.nvec, multi=True)
+    if type(pi) is nets.MLPActor:
+        return acting.DeterministicPolicy(*nets_in_order, pi.act_limit.numpy(), pi.act_center.numpy())
+    if type(pi) is nets.SquashedGaussianMLPActor:
+        log_std_range = (nets.LOG_STD_MIN, nets.LOG_STD_MAX)
+        return acting.SquashedGaussianPolicy(*nets_in_order, log_std_range, pi.act_limit.numpy(), pi.act_center.numpy())
     return None
 
 
@@ -192,39 +201,55 @@ class NetworkPolicy:
 
 
 class _Agent:
-    """Networks, device and threads of one run; see `spinup.training.agent` for what the loops ask of it."""
+    """Networks and device of one run; see `spinup.training.agent` for what the loops ask of it."""
 
     def __init__(self, Algorithm, config, observation_space, action_space):
         self._device = _checked_device(config["device"])
-        self._old_threads = torch.get_num_threads()
-        torch.set_num_threads(config["threads"])
+        self._threads, self._old_threads = config["threads"], torch.get_num_threads()
         torch.manual_seed(config["seed"] + RANK_OFFSET * proc_id())
         self.obs_shape, self.act_shape = observation_space.shape, action_shape(action_space)
+        self.deterministic = "act_noise" in config  # DDPG, TD3: the loop adds the noise
         ac = build_actor_critic(config["actor_critic"], observation_space, action_space, config["ac_kwargs"])
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self.check_shapes(ac, torch.zeros(3, *self.obs_shape))
+        self.networks = Algorithm.networks
+        if type(ac) not in STANDARD:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                self.check(ac, config["num_envs"])
         if config.get("normalize_obs"):
             ac = nets.NormalizedActorCritic(ac, self.obs_shape)
         sync_params(ac)
         # Acting and saving use `ac_cpu`, which is `ac` itself unless that lives on another device.
         self.ac = ac.to(self._device)
         self.ac_cpu = self.ac if self._device.type == "cpu" else deepcopy(ac).cpu()
-        self.policy = numpy_policy(self.ac_cpu) or self.network_policy(self.ac_cpu, config)
+        self.policy = numpy_policy(self.ac_cpu) or self.network_policy(self.ac_cpu)
         self.algorithm = Algorithm(self.ac, *self.bounds(action_space), **config)
 
     def bounds(self, action_space):
         """Lowest and highest action, for algorithms that clip."""
         return ()
 
-    def check_shapes(self, ac, obs):
-        raise NotImplementedError
+    def check(self, ac, num_envs):
+        """Try a user's own network: a mistake shall be found before the run, not in its middle."""
+        for part in (*self.networks, *self.methods):
+            if not hasattr(ac, part):
+                raise UserError(f"actor_critic: it has no `{part}`; the docstring of the algorithm says what it needs")
+        self.check_outputs(ac)
+        self.check_acting(ac, torch.zeros(self.obs_shape), (), "one observation, without batch axis")
+        if num_envs > 1:
+            obs = torch.zeros(num_envs, *self.obs_shape)
+            self.check_acting(ac, obs, (num_envs,), f"a batch of {num_envs}, one for each environment")
+        try:
+            pickle.dumps(ac)
+        except Exception as error:
+            raise UserError(
+                f"actor_critic: the network cannot be saved ({one_line(error)});"
+                " define its class at the top level of a module"
+            ) from None
 
-    def network_policy(self, ac, config):
-        raise NotImplementedError
+    def start(self):
+        torch.set_num_threads(self._threads)
 
     def parameter_counts(self):
-        parts = [name for name in ("pi", "v", "q", "q1", "q2") if hasattr(self.ac, name)]
-        return {name: int(nets.count_vars(getattr(self.ac, name))) for name in parts}
+        return {name: int(nets.count_vars(getattr(self.ac, name))) for name in self.networks}
 
     def check_finite(self):
         for name, p in self.ac.named_parameters():
@@ -249,21 +274,24 @@ class _Agent:
 
 
 class OnPolicyAgent(_Agent):
+    methods = ("step", "act")
+
     def __init__(self, Algorithm, config, observation_space, action_space):
         super().__init__(Algorithm, config, observation_space, action_space)
         self.normalizer = getattr(self.ac, "normalizer", None) if config["normalize_obs"] else None
 
-    def check_shapes(self, ac, obs):
-        act = torch.zeros(3, *self.act_shape)
-        check_shape("v(obs)", ac.v(obs), (3,))
-        check_shape("pi(obs, act)[1]", ac.pi(obs, act)[1], (3,))
-        if type(ac) not in STANDARD:
-            a, v, logp = ac.step(obs[0])
-            check_shape("step(obs)[0]", a, self.act_shape)
-            check_shape("step(obs)[1]", v, ())
-            check_shape("step(obs)[2]", logp, ())
+    def check_outputs(self, ac):
+        obs, act = torch.zeros(3, *self.obs_shape), torch.zeros(3, *self.act_shape)
+        check_shape("v(obs)", ac.v(obs), (3,), BATCH)
+        check_shape("pi(obs, act)[1]", ac.pi(obs, act)[1], (3,), BATCH)
 
-    def network_policy(self, ac, config):
+    def check_acting(self, ac, obs, batch, given):
+        a, v, logp = ac.step(obs)
+        check_shape("step(obs)[0]", a, (*batch, *self.act_shape), given)
+        check_shape("step(obs)[1]", v, batch, given)
+        check_shape("step(obs)[2]", logp, batch, given)
+
+    def network_policy(self, ac):
         return NetworkPolicy(lambda obs: ac.step(obs)[0], ac.act)
 
     @torch.no_grad()
@@ -291,26 +319,31 @@ class OnPolicyAgent(_Agent):
 
 
 class OffPolicyAgent(_Agent):
+    methods = ("act",)
+
     def bounds(self, action_space):
-        return (torch.as_tensor(bound, device=self._device) for bound in (action_space.low, action_space.high))
+        low, high = action_space.low, action_space.high
+        return (torch.as_tensor(bound, dtype=torch.float32, device=self._device) for bound in (low, high))
 
-    def check_shapes(self, ac, obs):
-        act = torch.zeros(3, *self.act_shape)
-        for name in ("q", "q1", "q2"):
-            if hasattr(ac, name):
-                check_shape(f"{name}(obs, act)", getattr(ac, name)(obs, act), (3,))
+    def check_outputs(self, ac):
+        obs, act = torch.zeros(3, *self.obs_shape), torch.zeros(3, *self.act_shape)
+        for name in self.networks[1:]:
+            check_shape(f"{name}(obs, act)", getattr(ac, name)(obs, act), (3,), BATCH)
         out = ac.pi(obs)
-        if isinstance(out, tuple):
-            check_shape("pi(obs)[0]", out[0], (3, *self.act_shape))
-            check_shape("pi(obs)[1]", out[1], (3,))
+        if self.deterministic == isinstance(out, tuple):
+            expected = "actions alone" if self.deterministic else "actions and their log-probabilities"
+            raise UserError(f"actor_critic: pi(obs) must give {expected}")
+        if self.deterministic:
+            check_shape("pi(obs)", out, (3, *self.act_shape), BATCH)
         else:
-            check_shape("pi(obs)", out, (3, *self.act_shape))
-        check_shape("act(obs)", ac.act(obs[0]), self.act_shape)
+            check_shape("pi(obs)[0]", out[0], (3, *self.act_shape), BATCH)
+            check_shape("pi(obs)[1]", out[1], (3,), BATCH)
 
-    def network_policy(self, ac, config):
-        if "act_noise" in config:  # DDPG, TD3: a deterministic policy
-            return NetworkPolicy(ac.act, ac.act)
-        return NetworkPolicy(ac.act, lambda obs: ac.act(obs, True))
+    def check_acting(self, ac, obs, batch, given):
+        check_shape("act(obs)", ac.act(obs), (*batch, *self.act_shape), given)
+
+    def network_policy(self, ac):
+        return NetworkPolicy(ac.act, ac.act if self.deterministic else lambda obs: ac.act(obs, True))
 
     def update_many(self, batches):
         batches = self.to_tensors(batches)
@@ -320,21 +353,24 @@ class OffPolicyAgent(_Agent):
         return {key: torch.stack([s[key] for s in steps if key in s]).flatten().cpu().numpy() for key in keys}
 
 
+BATCH = "a batch of 3"
+
+
+def check_shape(what, output, expected, given):
+    """The mistake behind most silent failures of own networks: (B, 1) instead of (B,)."""
+    if tuple(np.shape(output)) != tuple(expected):
+        raise UserError(
+            f"actor_critic: {what} has the shape {tuple(np.shape(output))}, it must have {tuple(expected)} for {given}"
+        )
+
+
 def build_actor_critic(actor_critic, observation_space, action_space, ac_kwargs):
     try:
         inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs)
     except TypeError as error:
-        raise UserError(f"ac_kwargs={ac_kwargs}: {actor_critic.__name__} {error}") from None
+        name = getattr(actor_critic, "__name__", "actor_critic")
+        raise UserError(f"ac_kwargs={one_line(ac_kwargs)}: {name} {error}") from None
     return actor_critic(observation_space, action_space, **ac_kwargs)
-
-
-def check_shape(what, output, expected):
-    """The mistake behind most silent failures of own networks: (B, 1) instead of (B,)."""
-    if tuple(np.shape(output)) != tuple(expected):
-        raise UserError(
-            f"actor_critic: {what} has the shape {tuple(np.shape(output))}, it must have {tuple(expected)}"
-            f" for observations of a batch of {3 if expected[:1] == (3,) else 'one, without batch axis'}"
-        )
 
 
 def _checked_device(name):

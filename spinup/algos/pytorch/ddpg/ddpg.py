@@ -18,6 +18,8 @@ __all__ = ["DDPG", "ReplayBuffer", "core", "ddpg"]
 
 
 class DDPG:
+    networks = ("pi", "q")
+
     def __init__(self, ac, act_low, act_high, *, gamma, polyak, pi_lr, q_lr, **_):
         self.ac, self.ac_targ = ac, target_copy(ac)
         self.gamma, self.polyak = gamma, polyak

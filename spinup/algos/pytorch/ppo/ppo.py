@@ -14,6 +14,8 @@ COLUMNS = ["LossPi", "LossV", "DeltaLossPi", "DeltaLossV", "Entropy", "KL", "Cli
 
 
 class PPO:
+    networks = ("pi", "v")
+
     def __init__(self, ac, *, clip_ratio, pi_lr, vf_lr, train_pi_iters, train_v_iters, target_kl, **_):
         self.ac, self.clip_ratio, self.target_kl = ac, clip_ratio, target_kl
         self.train_pi_iters, self.train_v_iters = train_pi_iters, train_v_iters

@@ -12,12 +12,14 @@ from spinup.algos.pytorch.learn import (
     train_off_policy,
 )
 from spinup.algos.pytorch.sac import core
-from spinup.training.hyperparams import documented
+from spinup.training.hyperparams import check, documented
 
 __all__ = ["SAC", "ReplayBuffer", "core", "sac"]
 
 
 class SAC:
+    networks = ("pi", "q1", "q2")
+
     def __init__(self, ac, act_low, act_high, *, gamma, polyak, lr, alpha, **_):
         self.ac, self.gamma, self.polyak = ac, gamma, polyak
         self.critics = torch.nn.ModuleList([ac.q1, ac.q2])
@@ -110,7 +112,7 @@ def sac(
         q1(obs, act), q2(obs, act)     -> values (B,)
     """
     train_off_policy(
-        locals(),
+        check(locals()),
         SAC,
         value_columns=["Q1Vals", "Q2Vals", "LogPi"],
         loss_columns=["LossPi", "LossQ", *(["Alpha"] if alpha == "auto" else [])],

@@ -18,6 +18,8 @@ __all__ = ["TD3", "ReplayBuffer", "core", "td3"]
 
 
 class TD3:
+    networks = ("pi", "q1", "q2")
+
     def __init__(
         self,
         ac,

@@ -12,7 +12,7 @@ from spinup.algos.pytorch.learn import (
 )
 from spinup.algos.pytorch.nets import mean_kl
 from spinup.algos.pytorch.trpo import core
-from spinup.training.hyperparams import documented
+from spinup.training.hyperparams import check, documented
 
 __all__ = ["TRPO", "GAEBuffer", "conjugate_gradient", "core", "trpo"]
 
@@ -24,13 +24,13 @@ EPS = 1e-8
 def conjugate_gradient(Hx, g, cg_iters):
     """Solve H x = g, given only the product x -> H x. Ends early when the residual has vanished."""
     x = torch.zeros_like(g)
-    r, p = g.clone(), g.clone()  # residual g - H x, search direction
+    r, p = g, g  # residual g - H x, search direction
     r_dot_r = r @ r
     for _ in range(cg_iters):
-        if r_dot_r < 1e-20:
-            break
         Hp = Hx(p)
-        alpha = r_dot_r / (p @ Hp + EPS)
+        if r_dot_r <= 1e-14 * (g @ g) or p @ Hp <= 0:
+            break
+        alpha = r_dot_r / (p @ Hp)
         x = x + alpha * p
         r = r - alpha * Hp
         r_dot_r, r_dot_r_old = r @ r, r_dot_r
@@ -52,6 +52,8 @@ def assign_params_from_flat(x, params):
 
 
 class TRPO:
+    networks = ("pi", "v")
+
     def __init__(
         self,
         ac,
@@ -102,11 +104,12 @@ class TRPO:
         with torch.no_grad():
             _, pi_old = self.loss_pi(data)
         loss_pi, pi = self.loss_pi(data)
-        check_finite(LossPi=loss_pi)
+        check_finite("LossPi", loss_pi)
         loss_pi_old = process_average(loss_pi.detach())
 
         # theta_new = theta - sqrt( 2 delta / x^T H x ) x  with  H x = g, the gradient of the loss
         g = process_average(flat_grad(loss_pi, self.pi_params, retain_graph=True))  # (P,)
+        check_finite("the gradient of LossPi", g)
         Hx = self.hessian_vector_product(mean_kl(pi_old, pi))
         x = conjugate_gradient(Hx, g, self.cg_iters)
         full_step = torch.sqrt(2 * self.delta / (x @ Hx(x) + EPS)) * x
@@ -183,4 +186,4 @@ def trpo(
         pi(obs, act)     -> distribution, log-probabilities (B,)
         v(obs)           -> values (B,)
     """
-    train_on_policy(locals(), TRPO, COLUMNS if algo == "npg" else [*COLUMNS, "BacktrackIters"])
+    train_on_policy(check(locals()), TRPO, COLUMNS if algo == "npg" else [*COLUMNS, "BacktrackIters"])

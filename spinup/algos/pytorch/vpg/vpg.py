@@ -14,6 +14,8 @@ COLUMNS = ["LossPi", "LossV", "DeltaLossPi", "DeltaLossV", "Entropy", "KL"]
 
 
 class VPG:
+    networks = ("pi", "v")
+
     def __init__(self, ac, *, pi_lr, vf_lr, train_v_iters, **_):
         self.ac = ac
         self.train_v_iters = train_v_iters
