@@ -1,8 +1,8 @@
 """What the PyTorch pages share: gradient steps, target networks, and the agents that the training loops drive."""
 
 import inspect
+import math
 import pickle
-from contextlib import contextmanager
 from copy import deepcopy
 from weakref import WeakKeyDictionary
 
@@ -19,39 +19,65 @@ from spinup.training.errors import NonFiniteError, UserError, one_line
 from spinup.training.off_policy import OffPolicyLoop
 from spinup.training.on_policy import OnPolicyLoop
 from spinup.training.seeding import RANK_OFFSET
-from spinup.utils.mpi_pytorch import mpi_avg_grads, sync_params
+from spinup.utils.mpi_pytorch import sync_params
 from spinup.utils.mpi_tools import mpi_avg, mpi_sum, num_procs, proc_id
 
 # -- Pieces of an update --------------------------------------------------------------------------------------------
 
 
-def adam(params, lr):
-    """Adam with its usual settings; `fused` updates all parameters in one call."""
-    return torch.optim.Adam(params, lr=lr, fused=True)
+class Adam:
+    """Adam with its usual settings, on a list of parameters.
+
+    The kernel is PyTorch's own. `torch.optim.Adam` spends longer preparing each call of it than the kernel takes.
+    """
+
+    def __init__(self, params, lr):
+        self.params, self.lr = [p for p in params if p.requires_grad], lr
+        self.m = [torch.zeros_like(p) for p in self.params]  # running mean of the gradient
+        self.v = [torch.zeros_like(p) for p in self.params]  # and of its square
+        self.t = torch.zeros((), device=self.params[0].device) if self.params else None
+
+    @torch.no_grad()
+    def step(self, grads):
+        """theta <- theta - lr m_hat / (sqrt(v_hat) + eps)."""
+        if not self.params:
+            return
+        self.t += 1
+        steps = [self.t] * len(self.params)
+        settings = dict(lr=self.lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, amsgrad=False, maximize=False)
+        torch._fused_adam_(self.params, grads, self.m, self.v, [], steps, **settings)
 
 
 def check_finite(name, x):
-    """NonFiniteError if anything in the tensor is NaN or infinite."""
-    if not torch.isfinite(x).all():
-        bad = x[~torch.isfinite(x)].flatten()[0].item()
-        raise NonFiniteError(f"{name} is {bad}; the parameters are still as before that step")
+    """NonFiniteError if a number is NaN or infinite."""
+    if not math.isfinite(x):
+        raise NonFiniteError(f"{name} is {float(x)}; the parameters are still as before that step")
 
 
 def gradient_step(optimizer, **named_loss):
-    """One step down the gradient of a loss, averaged over processes: gradient_step(optimizer, LossPi=loss)."""
+    """One step down the gradient of a loss, averaged over processes: gradient_step(optimizer, LossPi=loss).
+
+    The gradient is that of the optimiser's own parameters; none is computed for others that the loss depends on.
+    """
     ((name, loss),) = named_loss.items()
-    check_finite(name, loss)
-    params = optimizer.param_groups[0]["params"]
-    optimizer.zero_grad()
-    loss.backward()
-    mpi_avg_grads(params)
-    check_finite(f"the gradient of {name}", get_total_norm([p.grad for p in params if p.grad is not None]))
-    optimizer.step()
+    check_finite(name, loss.item())
+    grads = process_average_all(torch.autograd.grad(loss, optimizer.params, materialize_grads=True))
+    check_finite(f"the gradient of {name}", get_total_norm(grads))
+    optimizer.step(grads)
 
 
 def process_average(x):
     """A tensor averaged over all processes."""
     return x if num_procs() == 1 else torch.as_tensor(mpi_avg(x.cpu().numpy()), device=x.device)
+
+
+def process_average_all(tensors):
+    """Several tensors averaged over all processes, with a single reduction."""
+    if num_procs() == 1:
+        return tensors
+    flat = process_average(torch.cat([x.reshape(-1) for x in tensors]))
+    pieces = flat.split([x.numel() for x in tensors])
+    return [piece.view_as(x) for piece, x in zip(pieces, tensors, strict=True)]
 
 
 _parameter_lists = WeakKeyDictionary()
@@ -62,19 +88,6 @@ def parameters(module):
     if module not in _parameter_lists:
         _parameter_lists[module] = list(module.parameters())
     return _parameter_lists[module]
-
-
-@contextmanager
-def frozen(module):
-    """Treat the module's parameters as constants: gradients pass through, none are computed for them."""
-    params = [p for p in parameters(module) if p.requires_grad]
-    for p in params:
-        p.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for p in params:
-            p.requires_grad_(True)
 
 
 def target_copy(module):

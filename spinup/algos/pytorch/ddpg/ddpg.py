@@ -3,15 +3,14 @@
 import torch
 
 from spinup.algos.pytorch.ddpg import core
-from spinup.algos.pytorch.learn import TensorReplayBuffer as ReplayBuffer
 from spinup.algos.pytorch.learn import (
-    adam,
-    frozen,
+    Adam,
     gradient_step,
     polyak_average,
     target_copy,
     train_off_policy,
 )
+from spinup.algos.pytorch.learn import TensorReplayBuffer as ReplayBuffer
 from spinup.training.hyperparams import documented
 
 __all__ = ["DDPG", "ReplayBuffer", "core", "ddpg"]
@@ -23,8 +22,8 @@ class DDPG:
     def __init__(self, ac, act_low, act_high, *, gamma, polyak, pi_lr, q_lr, **_):
         self.ac, self.ac_targ = ac, target_copy(ac)
         self.gamma, self.polyak = gamma, polyak
-        self.pi_optimizer = adam(ac.pi.parameters(), pi_lr)
-        self.q_optimizer = adam(ac.q.parameters(), q_lr)
+        self.pi_optimizer = Adam(ac.pi.parameters(), pi_lr)
+        self.q_optimizer = Adam(ac.q.parameters(), q_lr)
 
     def loss_q(self, data):
         """L_Q = E[ (Q(s,a) - y)^2 ], y = r + gamma (1 - d) Q_targ(s', mu_targ(s'))."""
@@ -45,9 +44,8 @@ class DDPG:
         loss_q, q_vals = self.loss_q(data)
         gradient_step(self.q_optimizer, LossQ=loss_q)
 
-        with frozen(self.ac.q):
-            loss_pi = self.loss_pi(data)
-            gradient_step(self.pi_optimizer, LossPi=loss_pi)
+        loss_pi = self.loss_pi(data)
+        gradient_step(self.pi_optimizer, LossPi=loss_pi)
 
         polyak_average(self.ac_targ, self.ac, self.polyak)
         return dict(QVals=q_vals, LossQ=loss_q.detach(), LossPi=loss_pi.detach())

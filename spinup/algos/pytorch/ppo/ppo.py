@@ -2,8 +2,8 @@
 
 import torch
 
+from spinup.algos.pytorch.learn import Adam, gradient_step, process_average, train_on_policy
 from spinup.algos.pytorch.learn import OnPolicyBuffer as PPOBuffer
-from spinup.algos.pytorch.learn import adam, gradient_step, process_average, train_on_policy
 from spinup.algos.pytorch.nets import entropy
 from spinup.algos.pytorch.ppo import core
 from spinup.training.hyperparams import documented
@@ -19,8 +19,8 @@ class PPO:
     def __init__(self, ac, *, clip_ratio, pi_lr, vf_lr, train_pi_iters, train_v_iters, target_kl, **_):
         self.ac, self.clip_ratio, self.target_kl = ac, clip_ratio, target_kl
         self.train_pi_iters, self.train_v_iters = train_pi_iters, train_v_iters
-        self.pi_optimizer = adam(ac.pi.parameters(), pi_lr)
-        self.v_optimizer = adam(ac.v.parameters(), vf_lr)
+        self.pi_optimizer = Adam(ac.pi.parameters(), pi_lr)
+        self.v_optimizer = Adam(ac.v.parameters(), vf_lr)
 
     def loss_pi(self, data):
         """L_pi = -E[ min( ratio A, clip(ratio, 1 - eps, 1 + eps) A ) ], ratio = pi(a|s) / pi_old(a|s)."""

@@ -2,15 +2,14 @@
 
 import torch
 
-from spinup.algos.pytorch.learn import TensorReplayBuffer as ReplayBuffer
 from spinup.algos.pytorch.learn import (
-    adam,
-    frozen,
+    Adam,
     gradient_step,
     polyak_average,
     target_copy,
     train_off_policy,
 )
+from spinup.algos.pytorch.learn import TensorReplayBuffer as ReplayBuffer
 from spinup.algos.pytorch.sac import core
 from spinup.training.hyperparams import check, documented
 
@@ -24,15 +23,15 @@ class SAC:
         self.ac, self.gamma, self.polyak = ac, gamma, polyak
         self.critics = torch.nn.ModuleList([ac.q1, ac.q2])
         self.critics_targ = target_copy(self.critics)  # the policy needs no target
-        self.pi_optimizer = adam(ac.pi.parameters(), lr)
-        self.q_optimizer = adam(self.critics.parameters(), lr)
+        self.pi_optimizer = Adam(ac.pi.parameters(), lr)
+        self.q_optimizer = Adam(self.critics.parameters(), lr)
 
         self.alpha, self.learn_alpha = alpha, alpha == "auto"
         if self.learn_alpha:
             self.log_alpha = torch.zeros((), device=act_low.device, requires_grad=True)
             self.alpha = torch.exp(self.log_alpha.detach())
             self.target_entropy = -float(len(act_low))  # -dim(A)
-            self.alpha_optimizer = adam([self.log_alpha], lr)
+            self.alpha_optimizer = Adam([self.log_alpha], lr)
 
     def loss_q(self, data):
         """L_Q = E[ (Q1(s,a) - y)^2 ] + E[ (Q2(s,a) - y)^2 ]
@@ -64,9 +63,8 @@ class SAC:
         loss_q, info = self.loss_q(data)
         gradient_step(self.q_optimizer, LossQ=loss_q)
 
-        with frozen(self.critics):
-            loss_pi, logp_a = self.loss_pi(data)
-            gradient_step(self.pi_optimizer, LossPi=loss_pi)
+        loss_pi, logp_a = self.loss_pi(data)
+        gradient_step(self.pi_optimizer, LossPi=loss_pi)
         stats = dict(info, LossQ=loss_q.detach(), LossPi=loss_pi.detach(), LogPi=logp_a)
 
         if self.learn_alpha:

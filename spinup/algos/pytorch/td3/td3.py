@@ -2,15 +2,14 @@
 
 import torch
 
-from spinup.algos.pytorch.learn import TensorReplayBuffer as ReplayBuffer
 from spinup.algos.pytorch.learn import (
-    adam,
-    frozen,
+    Adam,
     gradient_step,
     polyak_average,
     target_copy,
     train_off_policy,
 )
+from spinup.algos.pytorch.learn import TensorReplayBuffer as ReplayBuffer
 from spinup.algos.pytorch.td3 import core
 from spinup.training.hyperparams import documented
 
@@ -39,8 +38,8 @@ class TD3:
         self.act_low, self.act_high = act_low, act_high  # (act_dim,) both
         self.gamma, self.polyak = gamma, polyak
         self.target_noise, self.noise_clip, self.policy_delay = target_noise, noise_clip, policy_delay
-        self.pi_optimizer = adam(ac.pi.parameters(), pi_lr)
-        self.q_optimizer = adam([*ac.q1.parameters(), *ac.q2.parameters()], q_lr)
+        self.pi_optimizer = Adam(ac.pi.parameters(), pi_lr)
+        self.q_optimizer = Adam([*ac.q1.parameters(), *ac.q2.parameters()], q_lr)
         self.updates = 0  # of the whole run, for the delay
 
     def loss_q(self, data):
@@ -72,9 +71,8 @@ class TD3:
         stats = dict(info, LossQ=loss_q.detach())
 
         if self.updates % self.policy_delay == 0:
-            with frozen(self.ac.q1):
-                loss_pi = self.loss_pi(data)
-                gradient_step(self.pi_optimizer, LossPi=loss_pi)
+            loss_pi = self.loss_pi(data)
+            gradient_step(self.pi_optimizer, LossPi=loss_pi)
             polyak_average(self.ac_targ, self.ac, self.polyak)
             stats["LossPi"] = loss_pi.detach()
         self.updates += 1

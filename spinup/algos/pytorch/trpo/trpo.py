@@ -3,8 +3,8 @@
 import torch
 
 from spinup.algos.pytorch.learn import (
+    Adam,
     GAEBuffer,
-    adam,
     check_finite,
     gradient_step,
     process_average,
@@ -73,7 +73,7 @@ class TRPO:
         self.backtrack_iters, self.backtrack_coeff = backtrack_iters, backtrack_coeff
         self.train_v_iters = train_v_iters
         self.pi_params = list(ac.pi.parameters())
-        self.v_optimizer = adam(ac.v.parameters(), vf_lr)
+        self.v_optimizer = Adam(ac.v.parameters(), vf_lr)
 
     def loss_pi(self, data):
         """L_pi = -E[ ratio A ],  ratio = pi(a|s) / pi_old(a|s): minus the surrogate advantage."""
@@ -104,12 +104,12 @@ class TRPO:
         with torch.no_grad():
             _, pi_old = self.loss_pi(data)
         loss_pi, pi = self.loss_pi(data)
-        check_finite("LossPi", loss_pi)
+        check_finite("LossPi", loss_pi.item())
         loss_pi_old = process_average(loss_pi.detach())
 
         # theta_new = theta - sqrt( 2 delta / x^T H x ) x  with  H x = g, the gradient of the loss
         g = process_average(flat_grad(loss_pi, self.pi_params, retain_graph=True))  # (P,)
-        check_finite("the gradient of LossPi", g)
+        check_finite("the gradient of LossPi", torch.linalg.vector_norm(g))
         Hx = self.hessian_vector_product(mean_kl(pi_old, pi))
         x = conjugate_gradient(Hx, g, self.cg_iters)
         full_step = torch.sqrt(2 * self.delta / (x @ Hx(x) + EPS)) * x

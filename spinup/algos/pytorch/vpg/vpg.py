@@ -2,8 +2,8 @@
 
 import torch
 
+from spinup.algos.pytorch.learn import Adam, gradient_step, train_on_policy
 from spinup.algos.pytorch.learn import OnPolicyBuffer as VPGBuffer
-from spinup.algos.pytorch.learn import adam, gradient_step, train_on_policy
 from spinup.algos.pytorch.nets import entropy
 from spinup.algos.pytorch.vpg import core
 from spinup.training.hyperparams import documented
@@ -19,8 +19,8 @@ class VPG:
     def __init__(self, ac, *, pi_lr, vf_lr, train_v_iters, **_):
         self.ac = ac
         self.train_v_iters = train_v_iters
-        self.pi_optimizer = adam(ac.pi.parameters(), pi_lr)
-        self.v_optimizer = adam(ac.v.parameters(), vf_lr)
+        self.pi_optimizer = Adam(ac.pi.parameters(), pi_lr)
+        self.v_optimizer = Adam(ac.v.parameters(), vf_lr)
 
     def loss_pi(self, data):
         """L_pi = -E[ log pi(a|s) A(s,a) ], whose gradient at the old policy is the policy gradient (negated)."""
