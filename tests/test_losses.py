@@ -167,7 +167,7 @@ COLUMNS = dict(  # of progress.txt, as far as the page reports them
 
 @pytest.mark.parametrize("algo", [*backends.ON_POLICY, "npg"])
 @box_and_discrete
-def test_three_on_policy_updates(make, algo, space):
+def test_A01_A02_three_on_policy_updates(make, algo, space):
     """A-01 A-02 A-03 A-16: parameters and every column; the deltas and the KL from after the last step."""
     page, changes = ("trpo", dict(algo="npg")) if algo == "npg" else (algo, {})
     subject = make(page, space, **changes)
@@ -178,7 +178,7 @@ def test_three_on_policy_updates(make, algo, space):
 
 
 @off_policy
-def test_three_off_policy_updates(make, algo):
+def test_A21_A32_three_off_policy_updates(make, algo):
     """A-21 A-32: critics, policy, targets, in this order."""
     subject = make(algo)
     batches, noise = [transitions(seed) for seed in range(3)], [noises(algo, seed) for seed in range(3)]
@@ -214,7 +214,7 @@ def test_A03_entropy_adds_up_over_action_dimensions(make):
 
 
 @pytest.mark.parametrize("target_kl, steps", [(1e-9, 1), (0.06, 3), (1e9, 6), (None, 6)])
-def test_A08_stop_iter_counts_steps(make, target_kl, steps):
+def test_A08_A09_stop_iter_counts_steps(make, target_kl, steps):
     subject, same_without_kl = make("ppo", target_kl=target_kl), make("ppo", target_kl=None, train_pi_iters=steps)
     data = on_policy_rollout(subject)
     assert subject.update([data])["StopIter"] == steps

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 import torch.nn as nn
-from torch.nn.utils import get_total_norm
 
 from spinup.algos.pytorch import nets
 from spinup.training import acting
@@ -62,7 +61,7 @@ def gradient_step(optimizer, **named_loss):
     ((name, loss),) = named_loss.items()
     check_finite(name, loss.item())
     grads = process_average_all(torch.autograd.grad(loss, optimizer.params, materialize_grads=True))
-    check_finite(f"the gradient of {name}", get_total_norm(grads))
+    check_finite(f"the gradient of {name}", torch.stack(torch._foreach_norm(grads)).sum())
     optimizer.step(grads)
 
 
