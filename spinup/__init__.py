@@ -12,7 +12,10 @@ from typing import Any
 from spinup.version import __version__
 
 _ALGORITHMS = ("vpg", "trpo", "ppo", "ddpg", "td3", "sac")
-_BACKENDS = {"pytorch": ("PyTorch", "torch")}  # name: (what people call it, what is imported)
+_BACKENDS = {  # name: what people call it, what it imports
+    "pytorch": ("PyTorch", ("torch",)),
+    "jax": ("JAX", ("jax", "jaxlib", "equinox", "optax")),
+}
 _OTHER = {"Logger": "spinup.utils.logx", "EpochLogger": "spinup.utils.logx"}
 
 __all__ = [
@@ -33,11 +36,11 @@ def __getattr__(name: str) -> Any:
         backend = DEFAULT_BACKEND[algo]
     if algo not in _ALGORITHMS or backend not in _BACKENDS:
         raise AttributeError(f"module 'spinup' has no attribute {name!r}")
-    title, package = _BACKENDS[backend]
+    title, packages = _BACKENDS[backend]
     try:
         return getattr(importlib.import_module(f"spinup.algos.{backend}.{algo}.{algo}"), algo)
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] == package:
+        if error.name and error.name.partition(".")[0] in packages:
             message = f"spinup.{name} needs {title}: pip install 'spinup[{backend}]'"
             raise ModuleNotFoundError(message, name=error.name) from None
         raise

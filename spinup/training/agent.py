@@ -4,11 +4,15 @@ The loops deal in NumPy arrays; whatever a framework needs besides (devices, com
 methods.
 """
 
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 
 from spinup.training.acting import Policy
+from spinup.training.errors import UserError, one_line
 
 Stats = dict[str, Any]  # column of progress.txt -> number, or an array of one value per update or sample
 
@@ -46,3 +50,39 @@ class OnPolicyAgent(Agent, Protocol):
 class OffPolicyAgent(Agent, Protocol):
     def update_many(self, batches: dict[str, np.ndarray]) -> Stats:
         """k gradient steps on k minibatches: obs act rew obs2 done, (k, B, ...) each."""
+
+
+# -- A user's own networks: a mistake shall be found before the run, not in its middle ------------------------------
+
+BATCH = "a batch of 3"  # what `check_shape` is told of the observations that back ends try
+
+
+def build_actor_critic(
+    actor_critic: Callable[..., Any],
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    ac_kwargs: dict[str, Any],
+    **of_back_end: Any,
+) -> Any:
+    """The networks of a run; what they are called with is checked against their signature first."""
+    ac_kwargs = {**ac_kwargs, **of_back_end}
+    try:
+        inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs)
+    except TypeError as error:
+        name = getattr(actor_critic, "__name__", "actor_critic")
+        raise UserError(f"ac_kwargs={one_line(ac_kwargs)}: {name} {error}") from None
+    return actor_critic(observation_space, action_space, **ac_kwargs)
+
+
+def check_parts(ac: Any, parts: Sequence[str]) -> None:
+    for part in parts:
+        if not hasattr(ac, part):
+            raise UserError(f"actor_critic: it has no `{part}`; the docstring of the algorithm says what it needs")
+
+
+def check_shape(what: str, output: Any, expected: tuple[int, ...], given: str) -> None:
+    """The mistake behind most silent failures of own networks: (B, 1) instead of (B,)."""
+    if tuple(np.shape(output)) != tuple(expected):
+        raise UserError(
+            f"actor_critic: {what} has the shape {tuple(np.shape(output))}, it must have {tuple(expected)} for {given}"
+        )

@@ -6,6 +6,7 @@ A run directory looks like this::
     progress.txt       tab-separated table: a header, then one row per epoch
     vars.pkl           whatever was given to save_state
     pyt_save/model.pt  the model of a PyTorch run
+    jax_save/          the model of a JAX run
     tf1_save/          the model of a TensorFlow run
 
 Under MPI, only rank 0 prints and writes.
@@ -21,12 +22,16 @@ import tempfile
 import time
 import warnings
 import weakref
-from typing import Any, Self, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 
 from spinup.utils.mpi_tools import as_numpy, mpi_statistics_scalar, mpi_sum, proc_id
 from spinup.utils.serialization_utils import atomic_write, convert_json
+
+if TYPE_CHECKING:
+    from spinup.training.models import Model
 
 color2num = {
     "gray": 30,
@@ -257,6 +262,8 @@ class Logger:
             self._tf_simple_save(itr)
         if hasattr(self, "pytorch_saver_elements"):
             self._pytorch_simple_save(itr)
+        if hasattr(self, "jax_saver_elements"):
+            self._jax_simple_save(itr)
 
     def setup_tf_saver(self, sess: Any, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Tell ``save_state`` to save a TensorFlow graph.
@@ -309,6 +316,23 @@ class Logger:
         with atomic_write(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.save(self.pytorch_saver_elements, file)
+
+    def setup_jax_saver(self, what_to_save: Callable[[], Model]) -> None:
+        """Tell ``save_state`` to save a model as data: what the function returns then."""
+        self.jax_saver_elements = what_to_save
+
+    def _jax_simple_save(self, itr: int | None = None) -> None:
+        """Write ``jax_save/model.safetensors``."""
+        if self.output_dir is None:
+            return
+        if not hasattr(self, "jax_saver_elements"):
+            raise AssertionError("Call setup_jax_saver() first.")
+        from spinup.training.models import write_model
+
+        directory = os.path.join(self.output_dir, "jax_save")
+        os.makedirs(directory, exist_ok=True)
+        with atomic_write(os.path.join(directory, f"model{_suffix(itr)}.safetensors")) as file:
+            write_model(file, self.jax_saver_elements())
 
 
 class EpochLogger(Logger):

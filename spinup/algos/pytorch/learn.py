@@ -1,6 +1,5 @@
 """What the PyTorch pages share: gradient steps, target networks, and the agents that the training loops drive."""
 
-import inspect
 import math
 import pickle
 from copy import deepcopy
@@ -12,6 +11,7 @@ import torch.nn as nn
 
 from spinup.algos.pytorch import nets
 from spinup.training import acting
+from spinup.training.agent import BATCH, build_actor_critic, check_parts, check_shape
 from spinup.training.buffers import GAEBuffer, ReplayBuffer
 from spinup.training.envs import action_shape
 from spinup.training.errors import NonFiniteError, UserError, one_line
@@ -19,7 +19,7 @@ from spinup.training.off_policy import OffPolicyLoop
 from spinup.training.on_policy import OnPolicyLoop
 from spinup.training.seeding import RANK_OFFSET
 from spinup.utils.mpi_pytorch import sync_params
-from spinup.utils.mpi_tools import mpi_avg, mpi_sum, num_procs, proc_id
+from spinup.utils.mpi_tools import mpi_avg, num_procs, proc_id
 
 # -- Pieces of an update --------------------------------------------------------------------------------------------
 
@@ -241,9 +241,7 @@ class _Agent:
 
     def check(self, ac, num_envs):
         """Try a user's own network: a mistake shall be found before the run, not in its middle."""
-        for part in (*self.networks, *self.methods):
-            if not hasattr(ac, part):
-                raise UserError(f"actor_critic: it has no `{part}`; the docstring of the algorithm says what it needs")
+        check_parts(ac, (*self.networks, *self.methods))
         self.check_outputs(ac)
         self.check_acting(ac, torch.zeros(self.obs_shape), (), "one observation, without batch axis")
         if num_envs > 1:
@@ -317,17 +315,10 @@ class OnPolicyAgent(_Agent):
 
     def update(self, data):
         stats = self.algorithm.update(self.to_tensors(data))
-        if self.normalizer is not None:
-            self._update_normalizer(data["obs"].astype(np.float64))
+        if self.normalizer is not None:  # later than the update, so that it saw what the policy saw
+            self.normalizer.update(data["obs"])
         self.follow()
         return {key: float(value) for key, value in stats.items()}
-
-    def _update_normalizer(self, obs):
-        """Learn the scale of what was just seen: later than the update, so that it saw what the policy saw."""
-        count = float(mpi_sum(len(obs)))
-        mean = mpi_sum(obs.sum(0)) / count
-        var = mpi_sum(((obs - mean) ** 2).sum(0)) / count
-        self.normalizer.update(count, *(torch.as_tensor(x, device=self._device) for x in (mean, var)))
 
 
 class OffPolicyAgent(_Agent):
@@ -363,26 +354,6 @@ class OffPolicyAgent(_Agent):
         self.follow()
         keys = dict.fromkeys(key for stats in steps for key in stats)  # TD3 has a policy loss only now and then
         return {key: torch.stack([s[key] for s in steps if key in s]).flatten().cpu().numpy() for key in keys}
-
-
-BATCH = "a batch of 3"
-
-
-def check_shape(what, output, expected, given):
-    """The mistake behind most silent failures of own networks: (B, 1) instead of (B,)."""
-    if tuple(np.shape(output)) != tuple(expected):
-        raise UserError(
-            f"actor_critic: {what} has the shape {tuple(np.shape(output))}, it must have {tuple(expected)} for {given}"
-        )
-
-
-def build_actor_critic(actor_critic, observation_space, action_space, ac_kwargs):
-    try:
-        inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs)
-    except TypeError as error:
-        name = getattr(actor_critic, "__name__", "actor_critic")
-        raise UserError(f"ac_kwargs={one_line(ac_kwargs)}: {name} {error}") from None
-    return actor_critic(observation_space, action_space, **ac_kwargs)
 
 
 def _checked_device(name):

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch.distributions import Categorical, Normal, kl_divergence
 
+from spinup.training.normalizer import CLIP, merge
+
 LOG_STD_MIN = -20
 LOG_STD_MAX = 2
 
@@ -279,7 +281,7 @@ class SACActorCritic(nn.Module):
 class ObsNormalizer(nn.Module):
     """(obs - mean) / std, within +- clip. The statistics are buffers, so they are saved with the weights."""
 
-    def __init__(self, shape, clip=10.0):
+    def __init__(self, shape, clip=CLIP):
         super().__init__()
         self.clip = clip
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -289,15 +291,11 @@ class ObsNormalizer(nn.Module):
     def forward(self, obs):
         return torch.clamp((obs - self.mean) / self.std, -self.clip, self.clip)
 
-    def update(self, count, mean, var):
-        """Merge in the count, mean and variance of more observations."""
-        total = self.count + count
-        old_mean, old_var = self.mean.double(), torch.where(self.count > 0, self.std.double() ** 2, 0.0)
-        delta = mean - old_mean
-        new_var = (old_var * self.count + var * count + delta**2 * self.count * count / total) / total
-        self.mean.copy_(old_mean + delta * count / total)
-        self.std.copy_(torch.sqrt(new_var).clamp_min(1e-4))
-        self.count.copy_(total)
+    def update(self, obs):
+        """Learn from more observations, of all processes."""
+        merged = merge(self.count.item(), self.mean.cpu().numpy(), self.std.cpu().numpy(), obs)
+        for old, new in zip((self.count, self.mean, self.std), merged, strict=True):
+            old.copy_(torch.as_tensor(new))
 
 
 class NormalizedModule(nn.Module):

@@ -1,0 +1,10 @@
+"""Names that programs import from here."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spinup.algos.jax.nets import MLPActor, MLPQFunction, count_vars, mlp
+from spinup.algos.jax.nets import TD3ActorCritic as MLPActorCritic
+from spinup.training.buffers import combined_shape
