@@ -14,21 +14,23 @@ from gymnasium import spaces
 
 import spinup
 from spinup.training.errors import UserError
+from spinup.training.models import Model, read_model
 
-BACKENDS = ["pytorch"]
+BACKENDS = ["pytorch", "jax"]
 ON_POLICY = ["vpg", "trpo", "ppo"]
 OFF_POLICY = ["ddpg", "td3", "sac"]
 ALGOS = [*ON_POLICY, *OFF_POLICY]
 
 
-def each(*algos):
+def each(*algos, backends=BACKENDS):
     """Run a test for every back end and each of these algorithms."""
-    return pytest.mark.parametrize("backend, algo", list(itertools.product(BACKENDS, algos)))
+    return pytest.mark.parametrize("backend, algo", list(itertools.product(backends, algos)))
 
 
 each_algorithm = each(*ALGOS)
 each_on_policy = each(*ON_POLICY)
 each_off_policy = each(*OFF_POLICY)
+each_in_pytorch = each(*ALGOS, backends=["pytorch"])  # what is PyTorch's alone, such as its modules and threads
 each_family = each("ppo", "sac")  # one of each family stands for all where the family's loop does the work
 each_algorithm_slowly = pytest.mark.parametrize(
     "backend, algo",
@@ -103,7 +105,9 @@ def without(output_dir, *patterns):
 
 
 def saved_model(backend, output_dir):
-    assert backend == "pytorch", "teach this helper about the other back ends"
+    """The model as it was saved: in PyTorch a module, in JAX a `Model`, which has arrays and a description."""
+    if backend == "jax":
+        return read_model(Path(output_dir) / "jax_save" / "model.safetensors")
     import torch
 
     return torch.load(Path(output_dir) / "pyt_save" / "model.pt", weights_only=False)
@@ -111,7 +115,12 @@ def saved_model(backend, output_dir):
 
 def parameters(backend, model):
     """Name -> array of every parameter of a model."""
-    assert backend == "pytorch", "teach this helper about the other back ends"
+    if isinstance(model, Model):
+        return model.arrays
+    if backend == "jax":
+        from spinup.algos.jax.learn import named_parameters
+
+        return named_parameters(model)
     return {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
 
 

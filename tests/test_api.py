@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import backends
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -21,12 +22,13 @@ from helpers import (
     core,
     each,
     each_algorithm,
-    each_off_policy,
+    each_in_pytorch,
     each_on_policy,
     function,
     header,
     importable,
     page,
+    parameters,
     saved_model,
     short,
     train,
@@ -39,6 +41,8 @@ nn = torch.nn
 
 REQUIRED = inspect.Parameter.empty
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
+each_on_policy_in_pytorch = each(*ON_POLICY, backends=["pytorch"])  # tests/test_jax.py has the twins for JAX
+each_off_policy_in_pytorch = each(*OFF_POLICY, backends=["pytorch"])
 
 # -- Signatures of the public functions ------------------------------------------------------------------------------
 
@@ -168,16 +172,16 @@ def test_names_that_do_not_exist(name):
 
 
 HELPERS = ["combined_shape", "mlp", "count_vars", "MLPActorCritic"]
-IMPORTS = ["np", "torch", "nn"]
 ON_POLICY_CORE = [
     *(*HELPERS, "discount_cumsum", "Actor", "MLPCategoricalActor", "MLPGaussianActor", "MLPCritic"),
-    *(*IMPORTS, "Box", "Discrete", "Normal", "Categorical"),
+    *("Box", "Discrete", "Normal", "Categorical"),
 ]
 CORE = {
     **dict.fromkeys(ON_POLICY, ON_POLICY_CORE),
-    **{algo: [*HELPERS, *IMPORTS, "MLPActor", "MLPQFunction"] for algo in ("ddpg", "td3")},
-    "sac": [*HELPERS, *IMPORTS, "F", "LOG_STD_MAX", "LOG_STD_MIN", "SquashedGaussianMLPActor", "MLPQFunction"],
+    **{algo: [*HELPERS, "MLPActor", "MLPQFunction"] for algo in ("ddpg", "td3")},
+    "sac": [*HELPERS, "LOG_STD_MAX", "LOG_STD_MIN", "SquashedGaussianMLPActor", "MLPQFunction"],
 }
+IMPORTS = {"pytorch": ["np", "torch", "nn"], "jax": ["np", "jax", "jnp", "eqx"]}
 PAGES = {
     "vpg": ["vpg", "VPGBuffer"],
     "ppo": ["ppo", "PPOBuffer"],
@@ -189,7 +193,8 @@ PAGES = {
 @each_algorithm
 def test_names_of_core_and_of_the_page(backend, algo):
     """By attribute and with `import *`."""
-    for module, names in ((core(backend, algo), CORE[algo]), (page(backend, algo), [*PAGES[algo], "core"])):
+    names_of_core = CORE[algo] + IMPORTS[backend] + (["F"] if (backend, algo) == ("pytorch", "sac") else [])
+    for module, names in ((core(backend, algo), names_of_core), (page(backend, algo), [*PAGES[algo], "core"])):
         starred = {}
         exec(f"from {module.__name__} import *", starred)
         for name in names:
@@ -199,7 +204,7 @@ def test_names_of_core_and_of_the_page(backend, algo):
 NETWORK = dict(observation_space=REQUIRED, action_space=REQUIRED)
 GAUSSIAN = dict(obs_dim=REQUIRED, act_dim=REQUIRED, hidden_sizes=REQUIRED, activation=REQUIRED)
 CONSTRUCTORS = {
-    "mlp": dict(sizes=REQUIRED, activation=REQUIRED, output_activation=nn.Identity),
+    "mlp": dict(sizes=REQUIRED, activation=REQUIRED, output_activation="identity"),
     "combined_shape": dict(length=REQUIRED, shape=None),
     "discount_cumsum": dict(x=REQUIRED, discount=REQUIRED),
     "count_vars": dict(module=REQUIRED),
@@ -218,20 +223,23 @@ CONSTRUCTORS = {
 
 @each_algorithm
 def test_signatures_of_networks_and_buffers(backend, algo):
-    """As in the original; more arguments may follow if they have defaults."""
-    hidden = dict(hidden_sizes=(64, 64), activation=nn.Tanh) if algo in ON_POLICY else {}
-    hidden = hidden or dict(hidden_sizes=(256, 256), activation=nn.ReLU)
+    """As in the original; more arguments may follow if they have defaults. In JAX, also the random key."""
+    hidden = dict(hidden_sizes=(64, 64), activation="tanh") if algo in ON_POLICY else {}
+    hidden = hidden or dict(hidden_sizes=(256, 256), activation="relu")
     expected = CONSTRUCTORS | dict(MLPActorCritic=NETWORK | hidden)
+    activation = backends.get(backend).activation
     for module, names in ((core(backend, algo), CORE[algo]), (page(backend, algo), PAGES[algo])):
         for name in expected.keys() & set(names):
             found = [(p.name, p.default) for p in parameters_of(getattr(module, name))]
-            wanted = list(expected[name].items())
+            wanted = [(key, activation(x) if isinstance(x, str) else x) for key, x in expected[name].items()]
             assert found[: len(wanted)] == wanted, name
-            assert all(default is not REQUIRED for _, default in found[len(wanted) :]), name
+            others = {key: default for key, default in found[len(wanted) :] if (backend, key) != ("jax", "key")}
+            assert REQUIRED not in others.values(), name
 
 
-def test_log_std_limits():
-    assert (core("pytorch", "sac").LOG_STD_MIN, core("pytorch", "sac").LOG_STD_MAX) == (-20, 2)
+@each_backend
+def test_log_std_limits(backend):
+    assert (core(backend, "sac").LOG_STD_MIN, core(backend, "sac").LOG_STD_MAX) == (-20, 2)
 
 
 # -- Networks --------------------------------------------------------------------------------------------------------
@@ -266,12 +274,12 @@ STATE_DICTS = {
 @each_algorithm
 def test_names_of_parameters(backend, algo):
     """State dicts of the original fit without exceptions, and ours into its networks."""
-    assert set(make_network(backend, algo).state_dict()) == STATE_DICTS[algo]
+    assert set(parameters(backend, make_network(backend, algo))) == STATE_DICTS[algo]
 
 
 @each_on_policy
 def test_names_of_parameters_of_a_discrete_policy(backend, algo):
-    names = set(make_network(backend, algo, spaces.Discrete(2)).state_dict())
+    names = set(parameters(backend, make_network(backend, algo, spaces.Discrete(2))))
     assert names == linear("pi.logits_net", 0, 2, 4) | V
 
 
@@ -290,7 +298,7 @@ def test_parameter_counts(backend, algo, tmp_path, capsys):
     count_vars = core(backend, algo).count_vars
     assert {name: count_vars(getattr(ac, name)).item() for name in COUNTS[algo]} == COUNTS[algo]
     assert count_vars(ac) == sum(COUNTS[algo].values())
-    assert count_vars(nn.Identity()).item() == 0
+    assert count_vars(()).item() == 0 if backend == "jax" else count_vars(nn.Identity()).item() == 0
 
 
 @each_algorithm
@@ -302,7 +310,7 @@ def test_parameter_counts_are_logged(backend, algo, tmp_path, capsys):
     assert f"\nNumber of parameters: \tpi: {pi}, \t{others}\n" in capsys.readouterr().out
 
 
-@each_on_policy
+@each_on_policy_in_pytorch
 @pytest.mark.parametrize(
     "space, shape", [(ACT, (1,)), (spaces.Discrete(4), ()), (spaces.MultiDiscrete([2, 3]), (2,))], ids=str
 )
@@ -320,7 +328,7 @@ def test_on_policy_networks(backend, algo, space, shape):
     assert logp.shape == ac.v(obs).shape == (5,) and logp.requires_grad
 
 
-@each_off_policy
+@each_off_policy_in_pytorch
 def test_off_policy_networks(backend, algo):
     ac = make_network(backend, algo, spaces.Box(-1, 1, (2,)))
     for obs, batch in ((torch.zeros(3), ()), (torch.zeros(5, 3), (5,)), (np.zeros((5, 3)), (5,)), (np.zeros(3), ())):
@@ -339,7 +347,7 @@ def test_off_policy_networks(backend, algo):
         assert ac.pi(obs).shape == (5, 2) and (ac.act(obs) == ac.act(obs)).all()
 
 
-@each_algorithm
+@each_in_pytorch
 @pytest.mark.parametrize("batch", [(), (5,)], ids=["single", "batch"])
 def test_actions_are_writable(backend, algo, batch):
     ac = make_network(backend, algo)
@@ -411,7 +419,7 @@ def test_A14_dicts_of_the_caller_stay_as_they_are(backend, algo, tmp_path):
     assert defaults["ac_kwargs"] == defaults["logger_kwargs"] == {}
 
 
-@each_algorithm
+@each_in_pytorch
 def test_files_of_a_run(backend, algo, tmp_path):
     directory = train(backend, algo, Walk, tmp_path / "run")
     assert {"config.json", "progress.txt", "vars.pkl", "pyt_save"} <= {path.name for path in directory.iterdir()}
@@ -420,7 +428,7 @@ def test_files_of_a_run(backend, algo, tmp_path):
     assert model.act(torch.zeros(2)).shape == (1,)
 
 
-@each_algorithm
+@each_in_pytorch
 def test_a_saved_model_acts_as_the_trained_network(backend, algo, tmp_path):
     networks = []
 
@@ -564,7 +572,7 @@ def own():
     Own.made.clear()
 
 
-@each_algorithm
+@each_in_pytorch
 @pytest.mark.parametrize("num_envs, shape", [(1, (1, 2)), (4, (4, 1, 2))])
 def test_a_users_network_acts_on_observations_in_their_shape(backend, algo, num_envs, shape, own, tmp_path):
     """Single and without batch axis for one environment, as ever; in one batch for several."""
@@ -583,7 +591,7 @@ def test_a_users_network_acts_on_observations_in_their_shape(backend, algo, num_
         assert flags.count(True) == evaluations  # the best action in evaluations only
 
 
-@each_algorithm
+@each_in_pytorch
 def test_a_users_network_learns_and_is_saved(backend, algo, own, tmp_path):
     directory = train(backend, algo, Matrix, tmp_path / "run", actor_critic=own[algo], ac_kwargs={})
     trained, saved = Own.made[0], saved_model(backend, directory)
@@ -595,7 +603,7 @@ def test_a_users_network_learns_and_is_saved(backend, algo, own, tmp_path):
         assert (after != before).all() and (after == kept).all()
 
 
-@each_algorithm
+@each_in_pytorch
 def test_a_users_class_based_on_ours_is_used_as_it_is(backend, algo, tmp_path):
     """The shortcut for networks of ours must not bypass what the user has changed."""
     base, calls = core(backend, algo).MLPActorCritic, []
@@ -622,7 +630,7 @@ def moments(n):
     return (n - 1) / 2, np.sqrt((n**2 - 1) / 12)
 
 
-@each_on_policy
+@each_on_policy_in_pytorch
 def test_statistics_of_observations_are_part_of_the_saved_model(backend, algo, tmp_path):
     """One episode of 80 steps: the second number of its observations counts the steps."""
     directory = train(backend, algo, Scripted, tmp_path / "run", normalize_obs=True, max_ep_len=1000)
@@ -639,7 +647,7 @@ def test_statistics_of_observations_are_part_of_the_saved_model(backend, algo, t
     assert model.act(obs).shape == (2, 1) and model.step(obs)[1] == pytest.approx(model.v(obs).detach().numpy())
 
 
-@each_on_policy
+@each_on_policy_in_pytorch
 def test_a_users_network_sees_normalized_observations(backend, algo, own, tmp_path):
     changes = dict(actor_critic=own[algo], ac_kwargs={}, normalize_obs=True, max_ep_len=1000)
     train(backend, algo, Scripted, tmp_path / "run", **changes)
@@ -678,7 +686,7 @@ def test_A39_what_is_common_to_all_back_ends_loads_none(modules):
 
 @each_backend
 def test_A39_a_missing_framework_is_named_with_its_remedy(backend):
-    framework = {"pytorch": "torch"}[backend]
+    framework = {"pytorch": "torch", "jax": "jax"}[backend]
     code = f"""if True:
         import sys
         sys.modules["{framework}"] = None
@@ -701,7 +709,7 @@ def test_A39_the_module_path_of_the_original_works(backend, algo):
 # -- Devices ---------------------------------------------------------------------------------------------------------
 
 
-@each_algorithm
+@each_in_pytorch
 def test_A42_another_device(backend, algo, tmp_path):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA here")

@@ -65,13 +65,12 @@ def build_actor_critic(
     **of_back_end: Any,
 ) -> Any:
     """The networks of a run; what they are called with is checked against their signature first."""
-    ac_kwargs = {**ac_kwargs, **of_back_end}
     try:
-        inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs)
+        inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs, **of_back_end)
     except TypeError as error:
         name = getattr(actor_critic, "__name__", "actor_critic")
         raise UserError(f"ac_kwargs={one_line(ac_kwargs)}: {name} {error}") from None
-    return actor_critic(observation_space, action_space, **ac_kwargs)
+    return actor_critic(observation_space, action_space, **ac_kwargs, **of_back_end)
 
 
 def check_parts(ac: Any, parts: Sequence[str]) -> None:

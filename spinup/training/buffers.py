@@ -109,6 +109,13 @@ class GAEBuffer:
         )
 
 
+class OnPolicyBuffer(GAEBuffer):
+    """The same without room for statistics: the buffer of VPG and PPO."""
+
+    def __init__(self, obs_dim: Shape, act_dim: Shape, size: int, gamma: float = 0.99, lam: float = 0.95):
+        super().__init__(obs_dim, act_dim, size, gamma=gamma, lam=lam)
+
+
 class Rollout:
     """T steps of n environments. Values and log-probabilities are added when it is full, all at once."""
 

@@ -155,8 +155,13 @@ class Structure(NamedTuple):
 @cache
 def compiled(function, threads):
     """`function(algorithm, structure, arrays, ...)`, compiled once for each algorithm, structure and shape."""
-    options = {"xla_cpu_multi_thread_eigen": threads > 1}
-    return jax.jit(function, static_argnums=(0, 1), compiler_options=options)
+    return jax.jit(function, static_argnums=(0, 1), compiler_options=compiler_options(threads))
+
+
+def compiler_options(threads):
+    """Of this run's programs alone. What XLA_FLAGS say of threads comes first."""
+    flag = "xla_cpu_multi_thread_eigen"
+    return {} if flag in os.environ.get("XLA_FLAGS", "") else {flag: threads > 1}
 
 
 @lru_cache(maxsize=64)
@@ -306,7 +311,8 @@ class _Agent:
             self.check_outputs(ac)
         self.algorithm = algorithm_with(Algorithm, **self.hyperparameters(Algorithm, config))
         arrays, self.structure = Structure.split(self.initial_state(sync_params(ac)))
-        self.arrays = jax.device_put(arrays, device)
+        # Types are made definite: `jnp.full(2, 0.5)` has a weak one, which the first update would change for good.
+        self.arrays = [jax.device_put(jnp.asarray(x, x.dtype), device) for x in arrays]
         self.follow()
 
     def hyperparameters(self, Algorithm, config):
@@ -347,6 +353,7 @@ class _Agent:
                 bad = x[~np.isfinite(x)].flat[0]
                 raise NonFiniteError(f"{name} is {bad}; the parameters are still as before that step")
         if not finite:
+            self.check_finite()
             raise NonFiniteError("the gradient of a loss is not finite; the parameters are still as before that step")
         self.arrays = arrays
         self.follow()
@@ -458,8 +465,9 @@ def sync_params(ac):
 
 def _checked_device(name):
     try:
-        return jax.devices(name)[0]
-    except (RuntimeError, TypeError) as error:
+        platform, _, index = name.partition(":")
+        return jax.devices(platform or "none")[int(index or 0)]
+    except (AttributeError, RuntimeError, ValueError, IndexError) as error:
         raise UserError(f"device={name!r} cannot be used here ({one_line(error)}): use 'cpu'") from None
 
 

@@ -12,7 +12,7 @@ import torch.nn as nn
 from spinup.algos.pytorch import nets
 from spinup.training import acting
 from spinup.training.agent import BATCH, build_actor_critic, check_parts, check_shape
-from spinup.training.buffers import GAEBuffer, ReplayBuffer
+from spinup.training.buffers import OnPolicyBuffer, ReplayBuffer
 from spinup.training.envs import action_shape
 from spinup.training.errors import NonFiniteError, UserError, one_line
 from spinup.training.off_policy import OffPolicyLoop
@@ -107,11 +107,8 @@ def _tensors(arrays):
     return {key: torch.as_tensor(x, dtype=torch.float32) for key, x in arrays.items()}
 
 
-class OnPolicyBuffer(GAEBuffer):
-    """One rollout: `store` every step, `finish_path` at the end of each, `get` tensors when it is full."""
-
-    def __init__(self, obs_dim, act_dim, size, gamma=0.99, lam=0.95):
-        super().__init__(obs_dim, act_dim, size, gamma=gamma, lam=lam)
+class TensorOnPolicyBuffer(OnPolicyBuffer):
+    """One rollout: `store` every step, `finish_path` at the end of each path, `get` tensors when it is full."""
 
     def get(self):
         return _tensors(super().get())

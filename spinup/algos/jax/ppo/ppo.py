@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from spinup.algos.jax.learn import Adam, gradient_step, process_average, repeat, repeat_while, select, train_on_policy
 from spinup.algos.jax.ppo import core
-from spinup.training.buffers import GAEBuffer as PPOBuffer
+from spinup.training.buffers import OnPolicyBuffer as PPOBuffer
 from spinup.training.hyperparams import documented
 
 __all__ = ["PPO", "PPOBuffer", "core", "ppo"]

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from spinup.algos.jax.learn import Adam, gradient_step, repeat, train_on_policy
 from spinup.algos.jax.vpg import core
-from spinup.training.buffers import GAEBuffer as VPGBuffer
+from spinup.training.buffers import OnPolicyBuffer as VPGBuffer
 from spinup.training.hyperparams import documented
 
 __all__ = ["VPG", "VPGBuffer", "core", "vpg"]

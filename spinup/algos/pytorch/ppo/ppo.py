@@ -3,7 +3,7 @@
 import torch
 
 from spinup.algos.pytorch.learn import Adam, gradient_step, process_average, train_on_policy
-from spinup.algos.pytorch.learn import OnPolicyBuffer as PPOBuffer
+from spinup.algos.pytorch.learn import TensorOnPolicyBuffer as PPOBuffer
 from spinup.algos.pytorch.nets import entropy
 from spinup.algos.pytorch.ppo import core
 from spinup.training.hyperparams import documented

@@ -4,7 +4,6 @@ import torch
 
 from spinup.algos.pytorch.learn import (
     Adam,
-    GAEBuffer,
     check_finite,
     gradient_step,
     process_average,
@@ -12,6 +11,7 @@ from spinup.algos.pytorch.learn import (
 )
 from spinup.algos.pytorch.nets import mean_kl
 from spinup.algos.pytorch.trpo import core
+from spinup.training.buffers import GAEBuffer
 from spinup.training.hyperparams import check, documented
 
 __all__ = ["TRPO", "GAEBuffer", "conjugate_gradient", "core", "trpo"]

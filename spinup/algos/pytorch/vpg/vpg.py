@@ -3,7 +3,7 @@
 import torch
 
 from spinup.algos.pytorch.learn import Adam, gradient_step, train_on_policy
-from spinup.algos.pytorch.learn import OnPolicyBuffer as VPGBuffer
+from spinup.algos.pytorch.learn import TensorOnPolicyBuffer as VPGBuffer
 from spinup.algos.pytorch.nets import entropy
 from spinup.algos.pytorch.vpg import core
 from spinup.training.hyperparams import documented
