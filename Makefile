@@ -38,7 +38,7 @@ $(VENV)/.bench: $(VENV)/.dev
 install: $(VENV)/.dev
 
 train: $(VENV)/.train
-	$(BIN)/python -m spinup.run ppo --env CartPole-v1 --exp_name first --epochs 25 --steps_per_epoch 2000 --pi_lr 0.001
+	$(BIN)/python -m spinup.run ppo --env CartPole-v1 --exp_name first --epochs 25 --steps_per_epoch 2000 --pi_lr 0.001 --threads 1
 	$(BIN)/python -m spinup.examples.first_look data/first/first_s0
 
 test: $(VENV)/.dev

@@ -7,6 +7,7 @@ Every public name is loaded when it is first used, so `import spinup` pulls in n
 """
 
 import importlib
+import importlib.util
 from typing import Any
 
 from spinup.version import __version__
@@ -16,13 +17,18 @@ _BACKENDS = {  # name: what people call it, what it imports
     "pytorch": ("PyTorch", ("torch",)),
     "jax": ("JAX", ("jax", "jaxlib", "equinox", "optax")),
 }
+BACKENDS = tuple(_BACKENDS)
 _OTHER = {"Logger": "spinup.utils.logx", "EpochLogger": "spinup.utils.logx"}
 
+# What `from spinup import *` brings: no more than can be imported here.
+_installed = [backend for backend, (_, packages) in _BACKENDS.items() if all(map(importlib.util.find_spec, packages))]
+
 __all__ = [
+    "BACKENDS",
     "__version__",
     *_OTHER,
-    *_ALGORITHMS,
-    *(f"{algo}_{backend}" for algo in _ALGORITHMS for backend in _BACKENDS),
+    *(_ALGORITHMS if _installed else ()),
+    *(f"{algo}_{backend}" for algo in _ALGORITHMS for backend in _installed),
 ]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 
+from spinup import BACKENDS
+from spinup.training.errors import UserError
+
 ALGOS = ("vpg", "trpo", "ppo", "ddpg", "td3", "sac")
-BACKENDS = ("pytorch", "jax", "tf1")
 
 
 def _backend() -> str:
     backend = os.environ.get("SPINUP_BACKEND") or "pytorch"
     if backend not in BACKENDS:
-        raise ValueError(f"SPINUP_BACKEND must be one of {', '.join(BACKENDS)}, not {backend!r}")
+        raise UserError(f"SPINUP_BACKEND must be one of {', '.join(BACKENDS)}, not {backend!r}")
     return backend
 
 
@@ -29,7 +31,7 @@ def _data_dir() -> str:
 def _flag(variable: str, default: bool) -> bool:
     value = (os.environ.get(variable) or str(default)).strip().lower()
     if value not in ("1", "true", "yes", "on", "0", "false", "no", "off"):
-        raise ValueError(f"{variable} must be 1 or 0, not {value!r}")
+        raise UserError(f"{variable} must be 1 or 0, not {value!r}")
     return value in ("1", "true", "yes", "on")
 
 
@@ -38,7 +40,7 @@ def _seconds(variable: str, default: float) -> float:
     try:
         return float(value) if value else default
     except ValueError:
-        raise ValueError(f"{variable} must be a number of seconds, not {value!r}") from None
+        raise UserError(f"{variable} must be a number of seconds, not {value!r}") from None
 
 
 # Back end of a command that names none, such as `python -m spinup.run ppo`. SPINUP_BACKEND sets all of them.

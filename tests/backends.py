@@ -97,6 +97,11 @@ class Backend:
         raise NotImplementedError
 
     @staticmethod
+    def on_both(net):
+        """A critic that applies a network to observation and action together, without dropping the last axis."""
+        raise NotImplementedError
+
+    @staticmethod
     def steep(net):
         """The critic `net` plus sqrt(p max(0, 1 - obs / 900)): beyond an observation of 900, its slope is infinite."""
         raise NotImplementedError
@@ -263,6 +268,21 @@ class PyTorch(Backend):
         return ac
 
     @staticmethod
+    def on_both(net):
+        import torch
+
+        class Both(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = net
+
+            def forward(self, obs, act):
+                return self.net(torch.cat([obs, act], -1))
+
+        importable(Both)
+        return Both()
+
+    @staticmethod
     def steep(net):
         import torch
 
@@ -293,17 +313,26 @@ class JAX(Backend):
     def state(self):
         return self.agent.structure.join(self.agent.arrays)
 
+    def _set_state(self, **changes):
+        from spinup.algos.jax.learn import Structure
+
+        self.agent.arrays, _ = Structure.split(self.state._replace(**changes))
+        self.agent.follow()
+
     # -- Parameters -------------------------------------------------------------------------------------------------
 
     def params(self):
         return self._copies(self.ac)
 
     def load(self, params):
-        from spinup.algos.jax.learn import Structure, with_parameters
+        from spinup.algos.jax.learn import with_parameters
 
-        state = self.state._replace(ac=with_parameters(self.ac, params))
-        self.agent.arrays, _ = Structure.split(state)
-        self.agent.follow()
+        self._set_state(ac=with_parameters(self.ac, params))
+
+    def load_targets(self, params):
+        from spinup.algos.jax.learn import with_parameters
+
+        self._set_state(ac_targ=with_parameters(self.ac, params))
 
     def targets(self):
         state = self.state
@@ -452,6 +481,19 @@ class JAX(Backend):
         import equinox as eqx
 
         return eqx.tree_at(lambda ac: getattr(ac, name), ac, part)
+
+    @staticmethod
+    def on_both(net):
+        import equinox as eqx
+        import jax.numpy as jnp
+
+        class Both(eqx.Module):
+            net: eqx.Module
+
+            def __call__(self, obs, act):
+                return self.net(jnp.concatenate([obs, act], -1))
+
+        return Both(net)
 
     @staticmethod
     def steep(net):

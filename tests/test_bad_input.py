@@ -104,8 +104,8 @@ def test_hyperparameters_out_of_range_are_refused(backend, name, value, director
         ("pi_lr", "a number, at least 0"),
         ("clip_ratio", "a number above 0"),
         ("backtrack_coeff", "a number above 0 and at most 1"),
-        ("target_kl", "a number above 0 or None"),
-        ("alpha", "a number, at least 0 or 'auto'"),
+        ("target_kl", "a number above 0, or None"),
+        ("alpha", "a number, at least 0, or 'auto'"),
         ("algo", "'trpo' or 'npg'"),
         ("normalize_obs", "False or True"),
     ],
@@ -377,6 +377,85 @@ def test_a_policy_of_the_other_kind_is_refused(backend, algo, change, directory)
     """Otherwise it fails thousands of steps later, when the random phase is over."""
     network = crooked(backend, algo, "pi", change)
     refused_run(backend, algo, two_actions, directory, "actor_critic", "pi(obs", actor_critic=network)
+
+
+@each_algorithm
+def test_a_factory_that_spoils_a_network_of_ours(backend, algo, directory):
+    """It returns our own class, with a critic that gives (B, 1)."""
+    adapter, critic = backends.get(backend), {"ddpg": "q", "td3": "q1", "sac": "q1"}.get(algo, "v")
+
+    def make(*args, **kwargs):
+        ac = core(backend, algo).MLPActorCritic(*args, **kwargs)
+        inner = {"v": "v_net"}.get(critic, "q")
+        net = getattr(getattr(ac, critic), inner)
+        if critic == "v":
+            return adapter.with_part(ac, critic, net)
+        return adapter.with_part(ac, critic, adapter.on_both(net))
+
+    refused_run(backend, algo, Walk, directory, "actor_critic", "has the shape (3, 1)", actor_critic=make)
+
+
+@each_in_pytorch
+def test_a_part_that_is_a_method(backend, algo, directory):
+    name = {"ddpg": "q", "td3": "q1", "sac": "q1"}.get(algo, "v")
+    base = core(backend, algo).MLPActorCritic
+
+    @importable
+    class Methodical(base):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.inner = getattr(self, name)
+            delattr(self, name)
+
+    setattr(Methodical, name, lambda self, *inputs: self.inner(*inputs))
+    refused_run(backend, algo, Walk, directory, f"`{name}` must be a module", actor_critic=Methodical)
+
+
+@each_family
+@pytest.mark.parametrize(
+    "ac_kwargs",
+    [dict(hidden_sizes=64), dict(hidden_sizes=["64"]), dict(hidden_sizes=[-64]), dict(activation="relu"), None, "x"],
+    ids=repr,
+)
+def test_arguments_that_make_no_network(backend, algo, ac_kwargs, directory):
+    refused_run(backend, algo, Walk, directory, "ac_kwargs=", ac_kwargs=ac_kwargs)
+
+
+@each_family
+@pytest.mark.parametrize("actor_critic", [None, "mlp", 3])
+def test_an_actor_critic_that_cannot_be_called(backend, algo, actor_critic, directory):
+    refused_run(backend, algo, Walk, directory, f"actor_critic={actor_critic!r}", actor_critic=actor_critic)
+
+
+@each_family
+@pytest.mark.parametrize("wrong", [dict(outputdir="x"), None, 5])
+def test_arguments_that_no_logger_takes(backend, algo, wrong, directory):
+    run = lambda: function(backend, algo)(Walk, logger_kwargs=wrong)  # noqa: E731
+    refused(run, directory, "logger_kwargs=")
+
+
+@each_family
+def test_an_output_directory_that_is_a_file(backend, algo, tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(UserError, match="cannot be made: File exists"):
+        train(backend, algo, Walk, tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+@each_family
+def test_a_vector_of_environments_is_refused(backend, algo, directory):
+    env_fn = lambda: gym.vector.SyncVectorEnv([Walk, Walk])  # noqa: E731
+    refused_run(backend, algo, env_fn, directory, "vector of environments", "num_envs")
+
+
+@each_off_policy
+def test_a_batch_larger_than_the_replay_buffer_is_refused(backend, algo, directory):
+    refused_run(backend, algo, Walk, directory, "batch_size=101", "replay_size", batch_size=101)
+
+
+@each_on_policy
+def test_a_rollout_larger_than_memory_is_refused(backend, algo, directory):
+    refused_run(backend, algo, Walk, directory, "steps_per_epoch=1000000000000 needs", "GiB", steps_per_epoch=10**12)
 
 
 @each_in_pytorch

@@ -813,15 +813,3 @@ def test_finite_numbers_whose_sum_overflows_are_let_through():
     envs = make_envs(lambda: Fixed(spaces.Box(-np.inf, np.inf, (2,)), np.float32([3e38, 3e38])))
     envs.reset()
     assert np.isfinite(envs.step(np.zeros(1, dtype=int))[0]).all()
-
-
-def test_close_closes_all():
-    class Closing(Scripted):
-        closed = 0
-
-        def close(self):
-            Closing.closed += 1
-
-    make_envs(Closing, n=3).close()
-    make_envs(Old).close()  # has no `close`
-    assert Closing.closed == 3

@@ -315,13 +315,24 @@ def test_a_saved_model_acts_as_the_trained_network(algo, space, tmp_path):
     assert (sample == expected).all()
 
 
-@pytest.mark.parametrize("activation", [None, *learn.ACTIVATIONS], ids=lambda f: getattr(f, "__name__", "default"))
+@pytest.mark.parametrize("activation", [None, *nets.ACTIVATIONS])
 def test_activations_are_described_by_name(activation):
-    kwargs = {} if activation is None else dict(activation=activation)
+    kwargs = {} if activation is None else dict(activation=nets.ACTIVATIONS[activation])
     ac = nets.MLPActorCritic(OBS, ACT, key=KEY, **kwargs)
     described = learn.describe_network(ac, kwargs)
     assert described["network"] == "MLPActorCritic" and json.dumps(described)
-    assert described["ac_kwargs"].get("activation") == learn.ACTIVATIONS.get(activation)
+    assert described["ac_kwargs"].get("activation") == activation
+
+
+@pytest.mark.parametrize("activation", nets.ACTIVATIONS)
+def test_activations_are_those_of_pytorch(activation):
+    import torch
+
+    from spinup.algos.pytorch import nets as pytorch_nets
+
+    x = np.linspace(-4, 4, 41, dtype=np.float32)
+    expected = pytorch_nets.ACTIVATIONS[activation]()(torch.as_tensor(x))
+    np.testing.assert_allclose(nets.ACTIVATIONS[activation](x), expected, atol=1e-5)
 
 
 def test_an_activation_without_a_name_makes_the_network_a_users_own(tmp_path):

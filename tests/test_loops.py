@@ -277,6 +277,12 @@ def test_rollouts_of_several_environments(tmp_path):
     assert data["ret"].tolist() == [1, 27.5, 1, 53, 1, 52]
 
 
+def test_rewards_of_several_environments_are_kept_apart(tmp_path):
+    envs = one_each(*(Scripted(reward=lambda episode, t, k=k: k + 1.0) for k in range(3)))
+    result = run("on-policy", envs, tmp_path, num_envs=3, steps_per_epoch=6)
+    assert result.loop.rollout.rew.tolist() == [[1, 2, 3], [1, 2, 3]]
+
+
 def test_A23_off_policy_buffers_store_terminal_states_only(tmp_path):
     """Episodes of 3: terminal, cut by the environment, terminal and cut; then 4 and 5 steps with max_ep_len = 4."""
     script = [(3, "terminated"), (3, "truncated"), (3, "terminated, truncated"), (4, "terminated"), (5, "terminated")]

@@ -3,6 +3,7 @@
 Names of tests carry the tags of the register of the original's defects (A-01 and so on) that must not come back.
 """
 
+from copy import deepcopy
 from types import SimpleNamespace
 
 import backends
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import reference
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from helpers import importable
 from numpy.testing import assert_allclose, assert_array_equal
 
 from spinup.training import acting
@@ -203,9 +205,9 @@ def test_three_sac_updates_with_learned_temperature(make):
     assert len(set(columns["Alpha"])) == 3
 
 
-@pytest.mark.parametrize("log_std, grows", [(-4, True), (-1, False)])
+@pytest.mark.parametrize("log_std, grows", [(-4, True), (-2.6, True), (-2.2, False), (-1, False)])
 def test_temperature_grows_while_entropy_is_below_target(make, log_std, grows):
-    """The target is -dim(A) = -2."""
+    """The target is -dim(A) = -2; the entropy of two narrow normals is 2 (log_std + 1.42), here -2.4 and -1.6 too."""
     subject = make("sac", alpha="auto")
     zero = {name: 0 * p for name, p in subject.params().items()}
     subject.load(zero | {"pi.log_std_layer.bias": np.full(2, log_std)})
@@ -417,6 +419,19 @@ def test_A32_sac_policy_step_sees_the_new_critics(make):
     assert abs(reference.flatten(right.p, "pi.") - reference.flatten(wrong.p, "pi.")).max() > 1e-3
 
 
+def test_td3_target_actions_stay_within_the_bounds(make):
+    """A policy at its upper bounds: half of the noise would lead beyond."""
+    subject = make("td3")
+    params = subject.params()
+    params["pi.pi.4.bias"] = np.full(2, 10.0)
+    subject.load(params)
+    subject.load_targets(params)
+    expected, data, noise = oracle("td3", subject), transitions(), noises("td3")
+    y = expected.backup(data, *noise)
+    loss = lambda p: reference.squared_errors(p, expected.critics, data, y)  # noqa: E731
+    assert_loss(subject.loss("loss_q", data, noise), loss, expected.p, "q")
+
+
 @pytest.mark.parametrize("algo, parts", [("ddpg", {"pi", "q"}), ("td3", {"pi", "q1", "q2"}), ("sac", {"q1", "q2"})])
 def test_A33_targets_are_kept_for_what_needs_them(make, algo, parts):
     assert {name.partition(".")[0] for name in make(algo).targets()} == parts
@@ -503,6 +518,75 @@ def test_mirror_samples_from_the_softmax(make, space):
         assert np.all(abs(frequency - p) < 4 * np.sqrt(p * (1 - p) / n))
 
 
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+def test_a_copy_for_acting_follows_the_parameters(pytorch_make, algo):
+    """Networks on another device have a copy on the CPU."""
+    subject = pytorch_make(algo)
+    agent = subject.agent
+    agent.ac_cpu = deepcopy(agent.ac)
+    update_randomly(subject, algo, "box")
+    pairs = zip(agent.ac.parameters(), agent.ac_cpu.parameters(), strict=True)
+    assert all((p == copy).all() for p, copy in pairs)
+
+
+def add_one(module, args, output):
+    return output + 1
+
+
+@pytest.mark.parametrize("what", ["hook", "no bias", "two layers in a row"])
+def test_a_changed_network_is_left_to_the_module(pytorch_make, what):
+    """A factory may change what it makes of our own class."""
+    from torch import nn
+
+    from spinup.algos.pytorch import nets
+
+    def actor_critic(observation_space, action_space, **ac_kwargs):
+        ac = nets.MLPActorCritic(observation_space, action_space, **ac_kwargs)
+        if what == "hook":
+            ac.pi.mu_net[0].register_forward_hook(add_one)
+        elif what == "no bias":
+            ac.pi.mu_net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.Tanh())
+        else:
+            ac.pi.mu_net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+        return ac
+
+    subject, obs = pytorch_make("ppo", actor_critic=actor_critic), np.ones((5, 3), np.float32)
+    assert not is_mirror(subject.agent.policy)
+    assert_allclose(subject.agent.policy.mode(obs).shape, (5, 2))
+
+
+def test_a_network_may_end_without_an_activation(pytorch_make):
+    from torch import nn
+
+    from spinup.algos.pytorch import nets
+
+    def actor_critic(observation_space, action_space, **ac_kwargs):
+        ac = nets.MLPActorCritic(observation_space, action_space, **ac_kwargs)
+        ac.pi.mu_net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        return ac
+
+    subject, obs = pytorch_make("ppo", actor_critic=actor_critic), np.ones((5, 3), np.float32)
+    assert is_mirror(subject.agent.policy)
+    assert_allclose(subject.agent.policy.mode(obs), subject.own_output(obs), **TOLERANCE)
+
+
+@pytest.mark.parametrize("algo, part", [(algo, part) for algo in backends.ON_POLICY for part in ("pi.mu_net.0", "v")])
+def test_frozen_parameters_stay_as_they_are(pytorch_make, algo, part):
+    """One layer of the policy, or the whole value function."""
+    from spinup.algos.pytorch import nets
+
+    def actor_critic(*args, **kwargs):
+        ac = nets.MLPActorCritic(*args, **kwargs)
+        ac.get_submodule(part).requires_grad_(False)
+        return ac
+
+    subject = pytorch_make(algo, actor_critic=actor_critic)
+    before = subject.params()
+    subject.update([rollout(subject)])
+    for name, x in subject.params().items():
+        assert np.array_equal(x, before[name]) == name.startswith(part), name
+
+
 @pytest.mark.parametrize("name", ["Mish", "my_tanh", "elu", "leaky_relu", "softplus"])
 def test_unknown_activation_is_left_to_the_module(pytorch_make, name):
     from torch import nn
@@ -522,6 +606,7 @@ def test_policy_of_a_subclass_is_left_to_the_module(pytorch_make):
     """Its methods may do anything; here, within an otherwise standard actor-critic."""
     from spinup.algos.pytorch import nets
 
+    @importable
     class Doubled(nets.MLPGaussianActor):
         def _distribution(self, obs):
             pi = super()._distribution(obs)
@@ -666,7 +751,9 @@ def test_A04_A05_only_a_terminal_state_is_worth_nothing():
         value=lambda obs: np.sin(obs[:, 0]),
         value_and_logp=lambda obs, act: (np.sin(obs[:, 0]), np.zeros(len(obs))),
     )
-    config = dict(env_fn=Script, seed=0, steps_per_epoch=8, epochs=2, max_ep_len=3, num_envs=1, threads=1)
+    config = dict(
+        env_fn=Script, seed=0, steps_per_epoch=8, epochs=2, max_ep_len=3, num_envs=1, threads=1, logger_kwargs={}
+    )
     loop = OnPolicyLoop(config | dict(gamma=0.9, lam=0.8), lambda *_: agent, [])
     loop.prepare()
     loop.logger = SimpleNamespace(store=lambda **columns: None)

@@ -7,14 +7,17 @@ import sys
 import textwrap
 import time
 
+import backends
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 from spinup.utils import mpi_pytorch, mpi_tools
 from spinup.utils.mpi_pytorch import mpi_avg_grads, setup_pytorch_for_mpi, sync_params
 from spinup.utils.mpi_tools import mpi_avg, mpi_fork, mpi_op, mpi_statistics_scalar, mpi_sum
 
+TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -297,6 +300,121 @@ def test_one_failing_rank_stops_all():
     assert time.perf_counter() - start < 20
     assert done.returncode != 0
     assert "ZeroDivisionError" in done.stderr and "MPI rank 0 of 2 failed" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", backends.NAMES)
+@pytest.mark.parametrize("algo", backends.ON_POLICY)
+def test_an_update_on_two_ranks_is_one_update_on_all_their_data(backend, algo, tmp_path):
+    """Gradients, KL divergences and losses are averages over the ranks."""
+    mpirun(
+        f"""
+        import sys
+        sys.path.insert(0, {TESTS!r})
+        import test_mpi
+        subject, data = test_mpi.small_problem({backend!r}, {algo!r})
+        start = subject.params()
+        columns = subject.update([{{key: x[16 * rank : 16 * rank + 16] for key, x in data.items()}}])
+        np.savez({str(tmp_path)!r} + f"/{{rank}}", **subject.params(), KL=columns["KL"])
+        """
+    )
+    subject, data = small_problem(backend, algo)
+    columns = subject.update([data])
+    for rank in range(2):
+        found = np.load(tmp_path / f"{rank}.npz")
+        for name, expected in subject.params().items():
+            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+    subject.close()
+    assert abs(columns["KL"]) > 1e-4
+
+
+def small_problem(backend, algo):
+    """An algorithm with small networks, the same on every rank, and a rollout of 32 steps; its halves differ much."""
+    hyper = dict(ac_kwargs=dict(hidden_sizes=(4, 3)), vf_lr=1e-2, train_v_iters=3)
+    hyper |= dict(
+        vpg=dict(pi_lr=1e-2), ppo=dict(pi_lr=1e-2, train_pi_iters=8, target_kl=0.005), trpo=dict(cg_iters=60)
+    )[algo]
+    box = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,))
+    subject, rng = backends.get(backend).make(algo, *box, **hyper), np.random.default_rng(0)
+    subject.load({name: 0.5 * rng.standard_normal(p.shape) for name, p in subject.params().items()})
+    data = dict(obs=rng.standard_normal((32, 3)), act=rng.standard_normal((32, 2)))
+    _, logp = subject.agent.value_and_logp(*map(backends.float32, data.values()))
+    data |= dict(adv=rng.standard_normal(32), ret=rng.standard_normal(32), logp=logp)
+    data["adv"][:16] *= 5
+    return subject, data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", backends.NAMES)
+def test_training_on_two_ranks(backend, tmp_path):
+    """The ranks see different episodes and have the same networks at all times; one log is written."""
+    lines = mpirun(
+        f"""
+        import random, sys
+        sys.path.insert(0, {TESTS!r})
+        import backends
+        from helpers import Scripted, short
+        env = Scripted((7, "terminated"))
+        logger_kwargs = dict(output_dir={str(tmp_path / "run")!r}, quiet=True)
+        arguments = short("ppo", normalize_obs=True, logger_kwargs=logger_kwargs)
+        trained = backends.get({backend!r}).train("ppo", lambda: env, **arguments)
+        total = sum(p.sum() for p in trained.params().values())
+        print(f"result:{{total!r}}:{{env.seeds[0]}}:{{random.random()}}:{{env.actions[0]}}")
+        """
+    )
+    first, second = (line.split(":")[1:] for line in lines if line.startswith("result:"))
+    assert first[0] == second[0]
+    assert all(x != y for x, y in zip(first[1:], second[1:], strict=True))
+    assert len((tmp_path / "run" / "progress.txt").read_text().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_statistics_of_observations_are_those_of_all_ranks():
+    mpirun(
+        """
+        from spinup.training.normalizer import merge
+        obs = np.random.default_rng(0).normal(3, 2, (2, 2, 10, 4))     # update, rank, step, dimension
+        count, mean, std = merge(0, np.zeros(4), np.ones(4), obs[0, rank])
+        count, mean, std = merge(count, mean, std, obs[1, rank])
+        everything = obs.reshape(-1, 4)
+        assert count == 40
+        assert np.allclose(mean, everything.mean(0)) and np.allclose(std, everything.std(0))
+        """
+    )
+
+
+@pytest.mark.slow
+def test_a_bad_number_on_one_rank_stops_all_from_the_command_line(tmp_path):
+    """The others would wait for it for ever."""
+    (tmp_path / "bad_env.py").write_text(BAD_ENV)
+    places = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    command = [shutil.which("mpirun", path=places), "--oversubscribe", "-np", "2", sys.executable, "-m", "spinup.run"]
+    start = time.perf_counter()
+    done = run(
+        *command,
+        *("ppo", "--env", "bad_env:Bad-v0", "--data_dir", str(tmp_path), "--steps_per_epoch", "40"),
+        PYTHONPATH=os.pathsep.join([ROOT, str(tmp_path)]),
+    )
+    assert time.perf_counter() - start < 20
+    assert done.returncode != 0 and "reward nan" in done.stderr
+
+
+BAD_ENV = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from spinup.utils.mpi_tools import proc_id
+
+class Bad(gym.Env):
+    observation_space, action_space, t = spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 0
+    def reset(self, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), np.nan if proc_id() == 1 and self.t == 10 else 0.0, False, False, {}
+
+gym.register("Bad-v0", Bad)
+"""
 
 
 # --- the launcher -------------------------------------------------------------------------------------------

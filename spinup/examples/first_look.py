@@ -3,6 +3,7 @@
 python -m spinup.examples.first_look data/first/first_s0
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from spinup.algos.pytorch.learn import numpy_policy
 ENV, SOLVED, EPISODES = "CartPole-v1", 475, 100  # the task counts as solved at a mean return of 475
 
 NEXT = """Three commands to try next:
-    python -m spinup.run ppo --help
-    python -m spinup.run ppo --env InvertedPendulum-v5 --epochs 20
-    python -m spinup.run sac --env Pendulum-v1 --steps_per_epoch 1000 --epochs 8 --start_steps 1000
+    {python} -m spinup.run ppo --help
+    {python} -m spinup.run ppo --env InvertedPendulum-v5 --epochs 20
+    {python} -m spinup.run sac --env Pendulum-v1 --steps_per_epoch 1000 --epochs 8 --start_steps 1000
 """
 
 
@@ -46,11 +47,13 @@ def draw_learning_curve(log_file: Path, picture: Path) -> None:
     ax.plot(log["TotalEnvInteracts"], log["AverageEpRet"], label="mean of the epoch's episodes")
     ax.axhline(SOLVED, color="gray", linestyle="--", linewidth=1, label="solved")
     ax.set(xlabel="environment steps", ylabel="return", title=f"PPO on {ENV}", ylim=(0, 520))
-    ax.legend(loc="lower right")
+    fig.legend(loc="outside lower center", ncols=3)
     fig.savefig(picture, dpi=150)
 
 
 def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {__doc__.rpartition('python')[1]}{__doc__.rpartition('python')[2].strip()}")
     run = Path(sys.argv[1])
     returns = evaluate(run / "pyt_save" / "model.pt")
     draw_learning_curve(run / "progress.txt", run / "learning_curve.png")
@@ -60,7 +63,8 @@ def main() -> None:
     print(f"({SOLVED} counts as solved, 500 is the most there is).")
     for name in ("pyt_save/model.pt", "progress.txt", "learning_curve.png"):
         print(f"    {run / name}")
-    print(f"\n{NEXT}")
+    print()
+    print(NEXT.format(python=os.path.relpath(sys.executable)))  # of an environment that may not be activated
     if returns.mean() < SOLVED:
         sys.exit("the task is not solved: train for more epochs")
 

@@ -65,12 +65,22 @@ def build_actor_critic(
     **of_back_end: Any,
 ) -> Any:
     """The networks of a run; what they are called with is checked against their signature first."""
+    if not callable(actor_critic):
+        raise UserError(f"actor_critic={one_line(repr(actor_critic))}: must be a class, or a function that makes one")
+    if not isinstance(ac_kwargs, dict):
+        raise UserError(f"ac_kwargs={one_line(repr(ac_kwargs))}: must be a dict, such as dict(hidden_sizes=(64, 64))")
     try:
         inspect.signature(actor_critic).bind(observation_space, action_space, **ac_kwargs, **of_back_end)
     except TypeError as error:
         name = getattr(actor_critic, "__name__", "actor_critic")
         raise UserError(f"ac_kwargs={one_line(ac_kwargs)}: {name} {error}") from None
-    return actor_critic(observation_space, action_space, **ac_kwargs, **of_back_end)
+    try:
+        return actor_critic(observation_space, action_space, **ac_kwargs, **of_back_end)
+    except Exception as error:
+        if not getattr(actor_critic, "__module__", "").startswith("spinup.algos."):
+            raise  # a user's own code: its traceback says more
+        message = f"ac_kwargs={one_line(ac_kwargs)}: no network can be made of that ({one_line(error)})"
+        raise UserError(message) from None
 
 
 def check_parts(ac: Any, parts: Sequence[str]) -> None:

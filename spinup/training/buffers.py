@@ -1,5 +1,6 @@
 """What the agent remembers: the current rollout (on-policy) or the last million transitions (off-policy)."""
 
+import math
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
@@ -44,6 +45,16 @@ def normalize_advantages(adv: np.ndarray) -> np.ndarray:
     """(adv - mean) / std over all processes. The floor keeps constant advantages at zero instead of NaN."""
     mean, std = mpi_statistics_scalar(adv)[:2]
     return ((adv - mean) / (std + 1e-8)).astype(np.float32)
+
+
+def check_memory(argument: str, value: int, numbers: int) -> None:
+    """UserError if so many numbers in single precision are more than this machine holds."""
+    needed, total = 4 * numbers, psutil.virtual_memory().total
+    if needed > total:
+        raise UserError(
+            f"{argument}={value} needs {needed / 2**30:.1f} GiB, this machine has {total / 2**30:.1f} GiB:"
+            f" choose a smaller {argument}"
+        )
 
 
 class GAEBuffer:
@@ -121,6 +132,7 @@ class Rollout:
 
     def __init__(self, T: int, n: int, obs_shape: tuple[int, ...], act_shape: tuple[int, ...]):
         self.T, self.n = T, n
+        check_memory("steps_per_epoch", T * n, T * n * (math.prod(obs_shape) + math.prod(act_shape) + 1))
         self.obs = np.zeros((T, n, *obs_shape), dtype=np.float32)
         self.act = np.zeros((T, n, *act_shape), dtype=np.float32)
         self.rew = np.zeros((T, n), dtype=np.float32)
@@ -168,14 +180,8 @@ class ReplayBuffer:
     """First in, first out: the last `size` transitions (s, a, r, s', done) as float32 arrays."""
 
     def __init__(self, obs_dim: Shape, act_dim: Shape, size: int):
-        needed = (
-            4 * size * (2 * int(np.prod(combined_shape(1, obs_dim))) + int(np.prod(combined_shape(1, act_dim))) + 2)
-        )
-        if needed > (total := psutil.virtual_memory().total):
-            raise UserError(
-                f"replay_size={size} needs {needed / 2**30:.1f} GiB, this machine has {total / 2**30:.1f} GiB:"
-                " choose a smaller replay_size"
-            )
+        numbers = 2 * int(np.prod(combined_shape(1, obs_dim))) + int(np.prod(combined_shape(1, act_dim))) + 2
+        check_memory("replay_size", size, size * numbers)
         self.obs_buf = np.zeros(combined_shape(size, obs_dim), dtype=np.float32)
         self.obs2_buf = np.zeros(combined_shape(size, obs_dim), dtype=np.float32)
         self.act_buf = np.zeros(combined_shape(size, act_dim), dtype=np.float32)

@@ -36,33 +36,42 @@ def env_fn_from_name(env_name: str, **env_kwargs: Any) -> EnvFn:
         return EnvPoolFn(env_name.removeprefix("envpool:"), env_kwargs)
     module, _, env_id = env_name.rpartition(":")
     try:
-        if module:
+        if ":" in env_name:
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise UserError(f"environment {env_name!r}: {module!r} is no name of a module, as in module:Id")
             importlib.import_module(module)
         gym.spec(env_id)
     except ImportError as error:
-        raise UserError(f"environment {env_name!r}: cannot import {module!r} ({error})") from None
+        raise UserError(f"environment {env_name!r}: cannot import {module!r} ({one_line(error)})") from None
     except gym.error.Error:
-        raise UserError(f"unknown environment {env_name!r}{_nearest_env(env_name)}") from None
-    return partial(_make, env_name, **env_kwargs)
+        raise UserError(f"unknown environment {one_line(env_name)!r}{_nearest_env(env_id)}") from None
+    return GymnasiumFn(env_name, env_kwargs)
 
 
-def _make(env_name: str, **env_kwargs: Any) -> gym.Env:
-    try:
-        return gym.make(env_name, **env_kwargs)
-    except (ImportError, gym.error.Error, TypeError) as error:
-        raise UserError(
-            f"environment {env_name!r} cannot be made{_nearest_env(env_name)} ({one_line(error)})"
-        ) from error
+class GymnasiumFn:
+    """Makes one environment by name. The configuration of a run shows it by that name."""
+
+    def __init__(self, env_name: str, env_kwargs: dict[str, Any]):
+        self.env_name, self.env_kwargs = env_name, env_kwargs
+        shown = "".join(f", {key}={value!r}" for key, value in env_kwargs.items())
+        self.__name__ = env_name + shown
+
+    def __call__(self) -> gym.Env:
+        try:
+            return gym.make(self.env_name, **self.env_kwargs)
+        except (ImportError, gym.error.Error, TypeError) as error:
+            hint = _nearest_env(self.env_name.rpartition(":")[2])
+            raise UserError(f"environment {self.env_name!r} cannot be made{hint} ({one_line(error)})") from error
 
 
-def _nearest_env(env_name: str) -> str:
+def _nearest_env(env_id: str) -> str:
     """The newest version of the same environment, or else the most similar name."""
-    base = env_name.rpartition(":")[2].partition("-v")[0]
+    base = env_id.rpartition("/")[2].partition("-v")[0]
     versions = [spec for spec in gym.registry.values() if spec.name == base and spec.version is not None]
     if versions:
         newest = max(versions, key=lambda spec: spec.version or 0).id
-        return "" if newest == env_name else f": did you mean {newest!r}?"
-    near = get_close_matches(env_name, gym.registry, n=1, cutoff=0.5)
+        return "" if newest == env_id else f": did you mean {newest!r}?"
+    near = get_close_matches(env_id, gym.registry, n=1, cutoff=0.6)
     return f": did you mean {near[0]!r}?" if near else ": `gymnasium.pprint_registry()` lists what there is"
 
 
@@ -337,6 +346,8 @@ class Envs:
         for part in ("reset", "step", "observation_space", "action_space"):
             if not hasattr(env, part):
                 raise UserError(f"env_fn made {one_line(repr(env))}, which is no environment: it has no {part}")
+        if isinstance(env, gym.vector.VectorEnv):
+            raise UserError(f"env_fn made {one_line(env)}, a vector of environments: let it make one, and use num_envs")
         if hasattr(env, "all_env_ids"):  # an EnvPool
             if len(env) != self.n:
                 raise UserError(f"num_envs={self.n}, but env_fn made an EnvPool of {len(env)}: make the two equal")
@@ -374,11 +385,6 @@ class Envs:
             for i in np.flatnonzero(~np.isfinite(self._rew)):
                 raise NonFiniteError(f"environment {i} (seed {self.seeds[i]}) gave the reward {self._rew[i]}")
         return self._obs2, self._rew, self._terminated, self._truncated
-
-    def close(self) -> None:
-        for env in self.envs:
-            if hasattr(env, "close"):
-                env.close()
 
     def _put_obs(self, i: int, obs: Any) -> None:
         if self._convert_obs is not None:

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+LONGEST = 300  # characters of a thing that are shown
+
 
 def one_line(thing: Any) -> str:
     """The text of something, for a message of one line."""
-    return " ".join(str(thing).split())
+    text = " ".join(str(thing).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 class UserError(ValueError):
-    """Something that was asked for cannot be done. Raised before anything is written to disk."""
+    """Something that was asked for cannot be done. Nearly always raised before anything is written to disk."""
 
 
 class NonFiniteError(FloatingPointError):

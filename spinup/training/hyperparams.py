@@ -8,7 +8,7 @@ import inspect
 import math
 import reprlib
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,7 +46,8 @@ class Hyperparameter(NamedTuple):
 
     def allowed(self) -> str:
         words = [] if self.kind == "choice" else [self._range()]
-        return " or ".join([*words, *(repr(value) for value in self.also)])
+        separator = ", or " if words else " or "
+        return separator.join([*words, *(repr(value) for value in self.also)])
 
     def _range(self) -> str:
         noun = "a whole number" if self.kind == "int" else "a number"
@@ -58,12 +59,12 @@ class Hyperparameter(NamedTuple):
         return (
             f"{noun} above {self.low:g} and at most {self.high:g}"
             if self.open_low
-            else (f"{noun} between {self.low:g} and {self.high:g}")
+            else (f"{noun} between {self.low:.16g} and {self.high:.16g}")
         )
 
 
-def _int(text: str, low: float = 0, also: tuple[Any, ...] = ()) -> Hyperparameter:
-    return Hyperparameter("int", text, low=low, also=also)
+def _int(text: str, low: float = 0, also: tuple[Any, ...] = (), high: float = math.inf) -> Hyperparameter:
+    return Hyperparameter("int", text, low=low, also=also, high=high)
 
 
 def _positive(text: str, also: tuple[Any, ...] = ()) -> Hyperparameter:
@@ -108,6 +109,7 @@ NUMBERS = {
         " networks). Choose 1 if other programs run beside.",
         low=1,
         also=(None,),
+        high=1024,  # far more than helps; with very many, the process dies
     ),
     # On-policy
     "lam": _unit("Lambda of generalised advantage estimation: 0 trusts the value function, 1 the returns."),
@@ -176,14 +178,21 @@ def nearest(name: str, function: Callable[..., Any]) -> str | None:
     return matches[0] if matches else None
 
 
-def documented(function: F) -> F:
-    """Add an `Args:` section to the docstring of an algorithm, from its signature and the texts above."""
+def explained(function: Callable[..., Any], prefix: str = "", without: Sequence[str] = ()) -> str:
+    """The arguments of an algorithm, with texts and defaults."""
     lines = []
     for name, parameter in inspect.signature(function).parameters.items():
+        if name in without:
+            continue
         default = parameter.default
         shown = "" if default is parameter.empty else f" Default: {getattr(default, '__name__', repr(default))}."
         lines += textwrap.wrap(
-            f"{name}: {text(name)}{shown}", width=110, initial_indent=" " * 4, subsequent_indent=" " * 8
+            f"{prefix}{name}: {text(name)}{shown}", width=110, initial_indent=" " * 4, subsequent_indent=" " * 8
         )
-    function.__doc__ = inspect.cleandoc(function.__doc__ or "") + "\n\nArgs:\n" + "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+def documented(function: F) -> F:
+    """Add an `Args:` section to the docstring of an algorithm, from its signature and the texts above."""
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:\n{explained(function)}"
     return function

@@ -1,5 +1,6 @@
 """What the on-policy and the off-policy loop share: setting up a run, keeping count of episodes, ending it well."""
 
+import inspect
 import os
 import random
 import time
@@ -13,9 +14,9 @@ from threadpoolctl import threadpool_limits
 from spinup.training import hyperparams
 from spinup.training.agent import Agent
 from spinup.training.envs import Envs
-from spinup.training.errors import NonFiniteError
+from spinup.training.errors import NonFiniteError, UserError, one_line
 from spinup.training.seeding import RANK_OFFSET, generators
-from spinup.utils.logx import EpochLogger
+from spinup.utils.logx import EpochLogger, Logger
 from spinup.utils.mpi_tools import num_procs, proc_id
 
 MAX_DEFAULT_THREADS = 2  # with more, matrices this small are multiplied more slowly
@@ -26,10 +27,18 @@ MakeAgent = Callable[..., A]  # make_agent(config, observation_space, action_spa
 
 def default_threads() -> int:
     """Threads for the mathematics of one process: OMP_NUM_THREADS if that is set, else two at most."""
-    if chosen := os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]:
+    chosen = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if chosen.isdecimal():
         return max(1, int(chosen))
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     return max(1, min(MAX_DEFAULT_THREADS, cores // num_procs()))
+
+
+def check_logger_kwargs(logger_kwargs: Any) -> None:
+    try:
+        inspect.signature(Logger).bind(**logger_kwargs)
+    except TypeError as error:
+        raise UserError(f"logger_kwargs={one_line(repr(logger_kwargs))}: {error}") from None
 
 
 class Loop(Generic[A]):
@@ -49,6 +58,7 @@ class Loop(Generic[A]):
             config["threads"] = default_threads()
         self.epochs, self.max_ep_len, self.n = config["epochs"], config["max_ep_len"], config["num_envs"]
         self.check_schedule()
+        check_logger_kwargs(config["logger_kwargs"])
         self.rngs = generators(config["seed"], proc_id())
         # Our own code draws from `rngs` alone; environments and networks of the user may use the global generators.
         global_seed = config["seed"] + RANK_OFFSET * proc_id()

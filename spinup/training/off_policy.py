@@ -40,6 +40,11 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
                 " per seed"
             )
         self.steps_per_epoch = self.config["steps_per_epoch"]
+        if self.config["batch_size"] > self.config["replay_size"]:
+            raise UserError(
+                f"batch_size={self.config['batch_size']} is more than the replay buffer holds,"
+                f" {self.config['replay_size']}: choose a smaller batch_size, or a larger replay_size"
+            )
         if self.steps_per_epoch % self.n:
             raise UserError(
                 f"num_envs={self.n} does not divide steps_per_epoch={self.steps_per_epoch}:"

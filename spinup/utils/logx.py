@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 
+from spinup.training.errors import UserError
 from spinup.utils.mpi_tools import as_numpy, mpi_statistics_scalar, mpi_sum, proc_id
 from spinup.utils.serialization_utils import atomic_write, convert_json
 
@@ -137,9 +138,12 @@ class Logger:
         if not output_dir:
             return _temporary_directory()
         output_dir = os.fspath(output_dir)
-        if os.path.exists(output_dir):
+        if os.path.isdir(output_dir):
             self.log(f"Warning: {output_dir} exists already. Output goes there anyway.", color="yellow")
-        os.makedirs(output_dir, exist_ok=True)
+        try:
+            os.makedirs(output_dir, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"output_dir={output_dir!r} cannot be made: {error.strerror}") from None
         return output_dir
 
     def _open_table(self, path: str) -> TextIO:
@@ -149,7 +153,10 @@ class Logger:
                 number += 1
             os.rename(path, f"{path}.{number}")
             self.log(f"Warning: the older table is now {path}.{number}", color="yellow")
-        file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115, it stays open
+        try:
+            file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115, it stays open
+        except OSError as error:
+            raise UserError(f"{path!r} cannot be written: {error.strerror}") from None
         weakref.finalize(self, file.close)  # when the logger is no longer used, at the latest on exit
         if not self.quiet:
             self.log(f"Logging data to {path}")

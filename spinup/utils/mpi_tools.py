@@ -71,6 +71,12 @@ def _abort_all_ranks_on_error(world: Any) -> None:
     sys.excepthook = stop
 
 
+def stop_all_ranks(status: int) -> None:
+    """End the whole job, if there is one: before a process leaves that others may be waiting for."""
+    if num_procs() > 1:
+        _world().Abort(status)
+
+
 def _op(name: str) -> Any:
     """The MPI operation of that name. One process alone needs none."""
     if _world() is None:

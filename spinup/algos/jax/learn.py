@@ -202,7 +202,7 @@ def value_and_logp(algorithm, structure, arrays, obs, act):
 # -- Acting ---------------------------------------------------------------------------------------------------------
 
 # Exactly these functions: NumPy has a twin of them.
-ACTIVATIONS = {
+_NUMPY_ACTIVATIONS = {
     nets.identity: "identity",
     jax.nn.relu: "relu",
     jnp.tanh: "tanh",
@@ -219,10 +219,10 @@ STANDARD = (nets.MLPActorCritic, nets.DDPGActorCritic, nets.TD3ActorCritic, nets
 def _numpy_mlp(net, normalizer=None):
     """The network in NumPy, on the same memory. None if it is not standard."""
     layers, activations = (net.layers, net.activations) if type(net) is nets.MLP else ([net], [nets.identity])
-    if any(type(layer) is not nets.Linear for layer in layers) or any(f not in ACTIVATIONS for f in activations):
+    if any(type(layer) is not nets.Linear for layer in layers) or any(f not in _NUMPY_ACTIVATIONS for f in activations):
         return None
     mirrored = [
-        acting.Layer(np.asarray(layer.weight).T, np.asarray(layer.bias), acting.ACTIVATIONS[ACTIVATIONS[f]])
+        acting.Layer(np.asarray(layer.weight).T, np.asarray(layer.bias), acting.ACTIVATIONS[_NUMPY_ACTIVATIONS[f]])
         for layer, f in zip(layers, activations, strict=True)
     ]
     return acting.MLP(mirrored, normalizer)
@@ -306,9 +306,9 @@ class _Agent:
         key_ac, self.key = map(jax.random.key, seeds)
         ac = build_actor_critic(config["actor_critic"], observation_space, action_space, self.ac_kwargs, key=key_ac)
         ac = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, ac)
-        if type(ac) not in STANDARD:
+        if config["actor_critic"] not in STANDARD:  # a factory may have changed what it made of our own class
             check_parts(ac, self.networks)
-            self.check_outputs(ac)
+            eqx.filter_eval_shape(self.check_outputs, ac)  # nothing is computed, or compiled
         self.algorithm = algorithm_with(Algorithm, **self.hyperparameters(Algorithm, config))
         arrays, self.structure = Structure.split(self.initial_state(sync_params(ac)))
         # Types are made definite: `jnp.full(2, 0.5)` has a weak one, which the first update would change for good.
@@ -498,10 +498,11 @@ def with_parameters(module, arrays):
 
 def describe_network(ac, ac_kwargs):
     """What it takes to build one of our own networks again; `network` is None for any other."""
-    activation = ac_kwargs.get("activation")
-    if type(ac) not in STANDARD or (activation is not None and activation not in ACTIVATIONS):
+    described, names = dict(ac_kwargs), {f: name for name, f in nets.ACTIVATIONS.items()}
+    if type(ac) not in STANDARD or ac_kwargs.get("activation") not in {*names, None}:
         return dict(network=None)
-    described = dict(ac_kwargs) if activation is None else dict(ac_kwargs, activation=ACTIVATIONS[activation])
+    if "activation" in described:
+        described["activation"] = names[described["activation"]]
     if "hidden_sizes" in described:
         described["hidden_sizes"] = [int(size) for size in described["hidden_sizes"]]
     return dict(network=type(ac).__name__, ac_kwargs=described)
@@ -520,7 +521,7 @@ def load_policy(directory, itr=None, actor_critic=None, ac_kwargs=dict()):
         actor_critic = {cls.__name__: cls for cls in STANDARD}[description["network"]]
         ac_kwargs = description["ac_kwargs"]
         if "activation" in ac_kwargs:
-            ac_kwargs["activation"] = {name: f for f, name in ACTIVATIONS.items()}[ac_kwargs["activation"]]
+            ac_kwargs["activation"] = nets.ACTIVATIONS[ac_kwargs["activation"]]
     spaces = (space_from(description[name]) for name in ("observation_space", "action_space"))
     ac = with_parameters(build_actor_critic(actor_critic, *spaces, ac_kwargs, key=jax.random.key(0)), arrays)
     normalizer = None

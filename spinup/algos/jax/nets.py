@@ -21,6 +21,33 @@ def identity(x):
     return x
 
 
+def gelu(x):
+    return jax.nn.gelu(x, approximate=False)  # as in PyTorch
+
+
+# Name -> activation, of those that work on each number alone. The names are PyTorch's, in small letters.
+ACTIVATIONS = dict(
+    identity=identity,
+    relu=jax.nn.relu,
+    tanh=jnp.tanh,
+    sigmoid=jax.nn.sigmoid,
+    silu=jax.nn.silu,
+    elu=jax.nn.elu,
+    leakyrelu=jax.nn.leaky_relu,
+    softplus=jax.nn.softplus,
+    gelu=gelu,
+    mish=jax.nn.mish,
+    selu=jax.nn.selu,
+    celu=jax.nn.celu,
+    relu6=jax.nn.relu6,
+    softsign=jax.nn.soft_sign,
+    hardtanh=jax.nn.hard_tanh,
+    hardsigmoid=jax.nn.hard_sigmoid,
+    hardswish=jax.nn.hard_swish,
+    logsigmoid=jax.nn.log_sigmoid,
+)
+
+
 class Linear(eqx.Module):
     """x W^T + b. Initial values are uniform within +-1 / sqrt(inputs), as PyTorch's are."""
 
@@ -51,6 +78,8 @@ class MLP(eqx.Module):
 
 def mlp(sizes, activation, output_activation=identity, *, key):
     """Linear layers of the given sizes with activations between them."""
+    if not callable(activation):
+        raise TypeError(f"activation={activation!r} is no function, such as jax.nn.relu")
     keys = jax.random.split(key, len(sizes) - 1)
     layers = [Linear(n, m, key=k) for n, m, k in zip(sizes[:-1], sizes[1:], keys, strict=True)]
     return MLP(tuple(layers), (activation,) * (len(layers) - 1) + (output_activation,))

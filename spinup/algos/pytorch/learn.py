@@ -24,6 +24,11 @@ from spinup.utils.mpi_tools import mpi_avg, num_procs, proc_id
 # -- Pieces of an update --------------------------------------------------------------------------------------------
 
 
+def trainable(params):
+    """Those that are not frozen."""
+    return [p for p in params if p.requires_grad]
+
+
 class Adam:
     """Adam with its usual settings, on a list of parameters.
 
@@ -31,16 +36,14 @@ class Adam:
     """
 
     def __init__(self, params, lr):
-        self.params, self.lr = [p for p in params if p.requires_grad], lr
+        self.params, self.lr = trainable(params), lr
         self.m = [torch.zeros_like(p) for p in self.params]  # running mean of the gradient
         self.v = [torch.zeros_like(p) for p in self.params]  # and of its square
-        self.t = torch.zeros((), device=self.params[0].device) if self.params else None
+        self.t = torch.zeros((), device=self.params[0].device if self.params else None)
 
     @torch.no_grad()
     def step(self, grads):
         """theta <- theta - lr m_hat / (sqrt(v_hat) + eps)."""
-        if not self.params:
-            return
         self.t += 1
         steps = [self.t] * len(self.params)
         settings = dict(lr=self.lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, amsgrad=False, maximize=False)
@@ -60,6 +63,8 @@ def gradient_step(optimizer, **named_loss):
     """
     ((name, loss),) = named_loss.items()
     check_finite(name, loss.item())
+    if not optimizer.params:  # all of them are frozen
+        return
     grads = process_average_all(torch.autograd.grad(loss, optimizer.params, materialize_grads=True))
     check_finite(f"the gradient of {name}", torch.stack(torch._foreach_norm(grads)).sum())
     optimizer.step(grads)
@@ -146,11 +151,13 @@ def _activation(module):
 
 def _numpy_mlp(net, normalizer=None):
     """The network in NumPy, on the same memory: it follows the parameters by itself. None if it is not standard."""
-    modules = list(net) if isinstance(net, nn.Sequential) else [net, nn.Identity()]
+    modules = list(net) if type(net) is nn.Sequential else [net]
+    if len(modules) % 2:
+        modules.append(nn.Identity())
     layers = []
     for linear, module in zip(modules[::2], modules[1::2], strict=True):
         activation = _activation(module)
-        if type(linear) is not nn.Linear or activation is None:
+        if type(linear) is not nn.Linear or linear.bias is None or activation is None:
             return None
         layers.append(acting.Layer(linear.weight.detach().numpy().T, linear.bias.detach().numpy(), activation))
     return acting.MLP(layers, normalizer)
@@ -162,7 +169,7 @@ def numpy_policy(ac):
     if type(ac) is nets.NormalizedActorCritic:
         mean, std = ac.normalizer.mean.numpy(), ac.normalizer.std.numpy()
         normalizer, ac = acting.Normalizer(mean, std, ac.normalizer.clip), ac.ac
-    if type(ac) not in STANDARD:
+    if type(ac) not in STANDARD or any(m._forward_hooks or m._forward_pre_hooks for m in ac.modules()):
         return None
     pi = ac.pi
     nets_in_order = [_numpy_mlp(net, normalizer if i == 0 else None) for i, net in enumerate(pi.children())]
@@ -218,9 +225,11 @@ class _Agent:
         torch.manual_seed(config["seed"] + RANK_OFFSET * proc_id())
         self.obs_shape, self.act_shape = observation_space.shape, action_shape(action_space)
         self.deterministic = "act_noise" in config  # DDPG, TD3: the loop adds the noise
+        if isinstance(config["actor_critic"], nn.Module):
+            raise UserError("actor_critic: give the class, or a function that makes the network, not a network")
         ac = build_actor_critic(config["actor_critic"], observation_space, action_space, config["ac_kwargs"])
         self.networks = Algorithm.networks
-        if type(ac) not in STANDARD:
+        if config["actor_critic"] not in STANDARD:  # a factory may have changed what it made of our own class
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self.check(ac, config["num_envs"])
         if config.get("normalize_obs"):
@@ -238,7 +247,12 @@ class _Agent:
 
     def check(self, ac, num_envs):
         """Try a user's own network: a mistake shall be found before the run, not in its middle."""
+        if not isinstance(ac, nn.Module):
+            raise UserError(f"actor_critic: it made {one_line(repr(ac))}, which is no torch.nn.Module")
         check_parts(ac, (*self.networks, *self.methods))
+        for name in self.networks:
+            if not isinstance(getattr(ac, name), nn.Module):
+                raise UserError(f"actor_critic: `{name}` must be a module of its own, not a method")
         self.check_outputs(ac)
         self.check_acting(ac, torch.zeros(self.obs_shape), (), "one observation, without batch axis")
         if num_envs > 1:
@@ -357,7 +371,9 @@ def _checked_device(name):
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        raise UserError(f"device={name!r}: there is no such device, use 'cpu', 'cuda' or 'mps'") from None
+        device = torch.device("meta")
+    if device.type == "meta":  # which holds no numbers
+        raise UserError(f"device={name!r}: there is no such device, use 'cpu', 'cuda' or 'mps'")
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -284,7 +284,7 @@ class ObsNormalizer(nn.Module):
     def __init__(self, shape, clip=CLIP):
         super().__init__()
         self.clip = clip
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("std", torch.ones(shape))
 
@@ -335,14 +335,22 @@ class NormalizedActorCritic(nn.Module):
             return self.normalizer(torch.as_tensor(obs, dtype=torch.float32))
 
 
+# Name -> activation, of those that work on each number alone and need no arguments.
+ACTIVATIONS = {
+    activation.__name__.lower(): activation
+    for activation in (
+        *(nn.Identity, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.GELU, nn.Mish),
+        *(nn.SELU, nn.CELU, nn.ReLU6, nn.Softsign, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.LogSigmoid, nn.PReLU),
+    )
+}
+
 # `torch.load` opens a saved actor-critic without being told to trust it: nothing in these classes can run foreign code.
-_ACTIVATIONS = [nn.Identity, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.GELU]
 torch.serialization.add_safe_globals(
     [
         *(MLPActorCritic, DDPGActorCritic, TD3ActorCritic, SACActorCritic, NormalizedActorCritic, ObsNormalizer),
         *(MLPCategoricalActor, MLPMultiCategoricalActor, MLPGaussianActor, MLPCritic),
         *(MLPActor, SquashedGaussianMLPActor, MLPQFunction),
-        *(nn.Sequential, nn.Linear, *_ACTIVATIONS),
+        *(nn.Sequential, nn.Linear, *ACTIVATIONS.values()),
         *(set, torch.nn.parameter.Parameter),
     ]
 )

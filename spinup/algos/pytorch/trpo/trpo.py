@@ -8,6 +8,7 @@ from spinup.algos.pytorch.learn import (
     gradient_step,
     process_average,
     train_on_policy,
+    trainable,
 )
 from spinup.algos.pytorch.nets import mean_kl
 from spinup.algos.pytorch.trpo import core
@@ -72,7 +73,7 @@ class TRPO:
         self.damping_coeff, self.cg_iters = damping_coeff, cg_iters
         self.backtrack_iters, self.backtrack_coeff = backtrack_iters, backtrack_coeff
         self.train_v_iters = train_v_iters
-        self.pi_params = list(ac.pi.parameters())
+        self.pi_params = trainable(ac.pi.parameters())
         self.v_optimizer = Adam(ac.v.parameters(), vf_lr)
 
     def loss_pi(self, data):
