@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from spinup.training.errors import UserError
 from spinup.utils import logx
 from spinup.utils.logx import EpochLogger, Logger, color2num, colorize
 
@@ -186,7 +187,7 @@ def test_L17_import_is_light(tmp_path):
 
 def test_unwritable_directory_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(UserError, match=r"file/run' cannot be made: Not a directory"):
         Logger(tmp_path / "file" / "run")
 
 

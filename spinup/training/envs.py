@@ -346,12 +346,12 @@ class Envs:
         for part in ("reset", "step", "observation_space", "action_space"):
             if not hasattr(env, part):
                 raise UserError(f"env_fn made {one_line(repr(env))}, which is no environment: it has no {part}")
-        if isinstance(env, gym.vector.VectorEnv):
-            raise UserError(f"env_fn made {one_line(env)}, a vector of environments: let it make one, and use num_envs")
         if hasattr(env, "all_env_ids"):  # an EnvPool
             if len(env) != self.n:
                 raise UserError(f"num_envs={self.n}, but env_fn made an EnvPool of {len(env)}: make the two equal")
             return _EnvPool(env)
+        if isinstance(env, gym.vector.VectorEnv):
+            raise UserError(f"env_fn made {one_line(env)}, a vector of environments: let it make one, and use num_envs")
         return _InProcess([env, *(env_fn() for _ in range(self.n - 1))], self.seeds)
 
     def reset(self, seeds: Sequence[int] | None = None) -> np.ndarray:
