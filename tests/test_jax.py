@@ -31,6 +31,9 @@ from spinup.training.errors import UserError  # noqa: E402
 from spinup.training.models import read_model  # noqa: E402
 
 each_algorithm = pytest.mark.parametrize("algo", ALGOS)
+each_algorithm_slowly = pytest.mark.parametrize(
+    "algo", [pytest.param(algo, marks=() if algo in ("ppo", "sac") else pytest.mark.slow) for algo in ALGOS]
+)
 each_on_policy = pytest.mark.parametrize("algo", ON_POLICY)
 each_off_policy = pytest.mark.parametrize("algo", OFF_POLICY)
 
@@ -222,7 +225,7 @@ class OwnSAC(OwnTD3):
 OWN = {**dict.fromkeys(ON_POLICY, OwnOnPolicy), "ddpg": OwnDDPG, "td3": OwnTD3, "sac": OwnSAC}
 
 
-@each_algorithm
+@each_algorithm_slowly
 @pytest.mark.parametrize("num_envs", [1, 4])
 def test_a_users_network_learns_and_is_saved(algo, num_envs, tmp_path):
     with backends.JAX.recorded() as runs:
@@ -288,7 +291,7 @@ def test_a_users_class_based_on_ours_is_used_as_it_is(tmp_path):
 # -- Saved models ----------------------------------------------------------------------------------------------------
 
 
-@each_algorithm
+@each_algorithm_slowly
 def test_files_of_a_run(algo, tmp_path):
     directory = train("jax", algo, Walk, tmp_path / "run")
     assert {path.name for path in directory.iterdir()} == {"config.json", "progress.txt", "vars.pkl", "jax_save"}
@@ -299,7 +302,13 @@ SPACES = [spaces.Box(np.float32([-1, 0]), np.float32([1, 3])), spaces.Discrete(3
 
 
 @pytest.mark.parametrize(
-    "algo, space", [(algo, space) for algo in ALGOS for space in SPACES if algo in ON_POLICY or space is SPACES[0]]
+    "algo, space",
+    [
+        pytest.param(algo, space, marks=() if algo in ("ppo", "sac") else pytest.mark.slow)
+        for algo in ALGOS
+        for space in SPACES
+        if algo in ON_POLICY or space is SPACES[0]
+    ],
 )
 def test_a_saved_model_acts_as_the_trained_network(algo, space, tmp_path):
     changes = dict(normalize_obs=True) if algo in ON_POLICY else {}
@@ -381,7 +390,7 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listener)
 
 
-@each_algorithm
+@each_algorithm_slowly
 @pytest.mark.parametrize("network", ["standard", "own"])
 def test_nothing_is_compiled_after_the_first_epoch(algo, network, compilations, tmp_path):
     """Episodes of many lengths, and blocks of updates with a last partial one: 70 = 50 + 20."""
