@@ -1,6 +1,7 @@
 """What is JAX's alone: contracts of Equinox networks, saved models, what is compiled and how often."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -420,12 +421,33 @@ def test_a_second_run_uses_what_was_compiled_for_the_first(compilations, tmp_pat
     assert len(compilations) == before
 
 
-def test_threads_are_part_of_what_is_compiled(monkeypatch):
-    """And XLA_FLAGS of the user come first."""
-    assert learn.compiler_options(1) == {"xla_cpu_multi_thread_eigen": False}
-    assert learn.compiler_options(2) == {"xla_cpu_multi_thread_eigen": True}
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true")
-    assert learn.compiler_options(1) == {}
+def test_compiler_options_of_the_user_come_first(monkeypatch):
+    everything = learn.compiler_options()
+    assert everything == learn.COMPILER_OPTIONS
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
+    assert everything.keys() - learn.compiler_options().keys() == {"xla_cpu_prefer_vector_width"}
+
+
+def test_compiler_options_that_xla_does_not_know_are_left_out(monkeypatch):
+    monkeypatch.setattr(learn, "COMPILER_OPTIONS", {"xla_cpu_make_it_fast": True})
+    assert learn.compiler_options() == {}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are looked up in /proc")
+@pytest.mark.parametrize("variables, threads, found", [({}, 1, 1), ({}, 3, 3), ({"NPROC": "2"}, 3, 2)])
+def test_a_run_has_as_many_threads_as_it_was_given(variables, threads, found):
+    """Unless the user has said so in the environment, which stays as it was."""
+    code = f"""if True:
+        import os
+        from pathlib import Path
+        from spinup.algos.jax.learn import start_xla
+        before = dict(os.environ)
+        start_xla({threads})
+        names = [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
+        print(sum("XLAEigen" in name for name in names), dict(os.environ) == before)
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | variables)
+    assert run.stdout == f"{found} True\n"
 
 
 def test_importing_sets_no_flags_and_starts_no_backend():

@@ -11,7 +11,6 @@ Understands Gymnasium environments, objects with the old four-value `step`, and 
 
 import importlib
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -181,9 +180,10 @@ def _to_env_actions(space: spaces.Space) -> Callable[[np.ndarray], Any]:
         return lambda act: (act + space.start).astype(space.dtype)
     low, high, dtype = space.low, space.high, space.dtype  # type: ignore[attr-defined]
     # The policy may leave the bounds, the environment must not see it. Buffers keep what the policy chose.
-    if dtype != np.float32:  # clipped as doubles: -3.0 is 253 as an unsigned byte
-        low, high = low.astype(np.float64), high.astype(np.float64)
-    return lambda act: np.minimum(np.maximum(act, low), high).astype(dtype, copy=False)
+    if dtype == np.float32:
+        return lambda act: np.minimum(np.maximum(act, low), high)
+    low, high = low.astype(np.float64), high.astype(np.float64)  # -3.0 is 253 as an unsigned byte
+    return lambda act: np.minimum(np.maximum(act, low), high).astype(dtype)
 
 
 def _to_network_obs(space: spaces.Space, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
@@ -323,6 +323,7 @@ class Envs:
         # Two sets of observations, used in turn: those of the last step stay valid during the next one.
         self._obs = np.zeros((n, *self.obs_shape), dtype=np.float32)
         self._obs2 = np.zeros_like(self._obs)
+        self._zeros = np.zeros(self._obs.size, dtype=np.float32), np.zeros(n)
         self._rew = np.zeros(n)
         self._terminated = np.zeros(n, dtype=bool)
         self._truncated = np.zeros(n, dtype=bool)
@@ -379,8 +380,8 @@ class Envs:
         """
         self._obs, self._obs2 = self._obs2, self._obs
         self._vector.step(self._convert_actions(actions), self._put_obs, self._rew, self._terminated, self._truncated)
-        # A sum is finite only if all of its terms are: one quick test of everything.
-        if not math.isfinite(np.add.reduce(self._obs2, axis=None) + np.add.reduce(self._rew)):
+        # Zero times a number is zero, unless that is NaN or infinite: one quick test of everything.
+        if self._zeros[0].dot(self._obs2.ravel()) + self._zeros[1].dot(self._rew) != 0:
             self._check_observations()
             for i in np.flatnonzero(~np.isfinite(self._rew)):
                 raise NonFiniteError(f"environment {i} (seed {self.seeds[i]}) gave the reward {self._rew[i]}")
@@ -395,7 +396,8 @@ class Envs:
                     f"environment {i} gave an observation that is not in its observation space"
                     f" {one_line(self._vector.observation_space)}: {one_line(repr(obs))}"
                 ) from error
-        if np.shape(obs) != self.obs_shape:  # an assignment alone would broadcast some wrong shapes
+        shape = obs.shape if type(obs) is np.ndarray else np.shape(obs)
+        if shape != self.obs_shape:  # an assignment alone would broadcast some wrong shapes
             raise UserError(
                 f"environment {i} gave an observation of shape {np.shape(obs)}, its observation space promises"
                 f" {self.obs_shape}: make the two agree"

@@ -114,7 +114,9 @@ class Loop(Generic[A]):
         self.steps += self.n
         self.ep_ret += rew
         self.ep_len += 1
-        return terminated | truncated | (self.ep_len >= self.max_ep_len)
+        done = terminated | truncated
+        done |= self.ep_len >= self.max_ep_len
+        return done
 
     def finish_episodes(self, done: np.ndarray) -> None:
         """Log the episodes that are over and begin new ones."""

@@ -70,7 +70,7 @@ class OffPolicyLoop(Loop[OffPolicyAgent]):
             for i in range(self.n):
                 self.buffer.store(o[i], a[i], r[i], self.obs[i], terminated[i])
             done = self.count_step(r, terminated, truncated)
-            if done.any():
+            if np.count_nonzero(done):
                 self.finish_episodes(done)
             for _ in range(self.blocks_due(t)):
                 self.update()

@@ -63,7 +63,7 @@ class OnPolicyLoop(Loop[OnPolicyAgent]):
             self.obs, r, terminated, truncated = envs.step(a)
             rollout.rew[t] = r
             done = self.count_step(r, terminated, truncated)
-            if done.any():
+            if np.count_nonzero(done):
                 self.end_paths(t, done, terminated)
                 self.finish_episodes(done)
         self.end_paths(self.T - 1, ~done, np.zeros(self.n, dtype=bool))

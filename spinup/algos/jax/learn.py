@@ -153,15 +153,44 @@ class Structure(NamedTuple):
 
 
 @cache
-def compiled(function, threads):
+def compiled(function):
     """`function(algorithm, structure, arrays, ...)`, compiled once for each algorithm, structure and shape."""
-    return jax.jit(function, static_argnums=(0, 1), compiler_options=compiler_options(threads))
+    return jax.jit(function, static_argnums=(0, 1), compiler_options=compiler_options())
 
 
-def compiler_options(threads):
-    """Of this run's programs alone. What XLA_FLAGS say of threads comes first."""
-    flag = "xla_cpu_multi_thread_eigen"
-    return {} if flag in os.environ.get("XLA_FLAGS", "") else {flag: threads > 1}
+# Of our programs alone. Vectors of 512 bits, where there are any, make on-policy updates 5 to 10 % faster, fewer copies
+# in loops make off-policy updates 3 % faster.
+COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_copy_insertion_use_region_analysis": True}
+
+
+def compiler_options():
+    """Those that this version of XLA knows. What XLA_FLAGS say comes first."""
+    return {
+        flag: value
+        for flag, value in COMPILER_OPTIONS.items()
+        if flag not in os.environ.get("XLA_FLAGS", "") and _is_known(flag, value)
+    }
+
+
+@cache
+def _is_known(flag, value):
+    try:
+        jax.jit(lambda: 0, compiler_options={flag: value})()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+def start_xla(threads):
+    """XLA makes its threads once in a process, when it starts; the environment variable NPROC says how many."""
+    if "NPROC" in os.environ:
+        jax.devices()
+        return
+    os.environ["NPROC"] = str(threads)
+    try:
+        jax.devices()
+    finally:
+        del os.environ["NPROC"]
 
 
 @lru_cache(maxsize=64)
@@ -172,8 +201,7 @@ def algorithm_with(Algorithm, **hyperparameters):
 
 def update_once(algorithm, structure, arrays, data):
     state, info = algorithm.update(structure.join(arrays), data)
-    arrays, _ = Structure.split(state)
-    return arrays, info, all_finite(arrays)
+    return Structure.split(state)[0], info, all_finite(state.ac)
 
 
 def update_k_times(algorithm, structure, arrays, batches):
@@ -182,12 +210,12 @@ def update_k_times(algorithm, structure, arrays, batches):
         return Structure.split(state)[0], info
 
     arrays, infos = jax.lax.scan(step, arrays, batches)
-    return arrays, infos, all_finite(arrays)
+    return arrays, infos, all_finite(structure.join(arrays).ac)
 
 
-def all_finite(arrays):
-    """A parameter, or a moment of Adam, that is NaN or infinite stays so: one look after many steps is enough."""
-    return jnp.array([jnp.isfinite(x).all() for x in arrays if eqx.is_inexact_array(x)]).all()
+def all_finite(ac):
+    """A parameter that is NaN or infinite, as after such a gradient, stays so: one look after many steps is enough."""
+    return jnp.array([jnp.isfinite(x).all() for x in jax.tree.leaves(ac) if eqx.is_inexact_array(x)]).all()
 
 
 def value(algorithm, structure, arrays, obs):
@@ -298,7 +326,8 @@ class _Agent:
     normalizer = None
 
     def __init__(self, Algorithm, config, observation_space, action_space):
-        device, self.threads = _checked_device(config["device"]), config["threads"]
+        start_xla(config["threads"])
+        device = _checked_device(config["device"])
         self.spaces = observation_space, action_space
         self.obs_shape, self.act_shape = observation_space.shape, action_shape(action_space)
         self.networks, self.ac_kwargs = Algorithm.networks, config["ac_kwargs"]
@@ -328,7 +357,7 @@ class _Agent:
         return self.structure.join(self.arrays).ac
 
     def start(self):
-        """Nothing in the process changes: the number of threads is part of what is compiled."""
+        """Threads cannot be set any more: see `start_xla`."""
 
     def close(self):
         """So there is nothing to undo."""
@@ -346,7 +375,7 @@ class _Agent:
 
     def run(self, update, data):
         """Call a compiled update, keep what comes out if all of it is finite; what the updates report, in arrays."""
-        arrays, info, finite = compiled(update, self.threads)(self.algorithm, self.structure, self.arrays, data)
+        arrays, info, finite = compiled(update)(self.algorithm, self.structure, self.arrays, data)
         stats = {name: x.numpy() if isinstance(x, Sometimes) else np.asarray(x) for name, x in info.items()}
         for name, x in stats.items():
             if "Loss" in name and not np.isfinite(x).all():
@@ -405,7 +434,7 @@ class OnPolicyAgent(_Agent):
 
     def call(self, function, *inputs):
         arrays, structure = Structure.split(self.ac)
-        return compiled(function, self.threads)(self.algorithm, structure, arrays, *inputs)
+        return compiled(function)(self.algorithm, structure, arrays, *inputs)
 
     def normalized(self, obs):
         return obs if self.normalizer is None else self.normalizer(obs)
