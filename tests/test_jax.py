@@ -421,16 +421,16 @@ def test_a_second_run_uses_what_was_compiled_for_the_first(compilations, tmp_pat
     assert len(compilations) == before
 
 
-def test_compiler_options_of_the_user_come_first(monkeypatch):
-    everything = learn.compiler_options()
-    assert everything == learn.COMPILER_OPTIONS
+@pytest.mark.parametrize("algo", ["VPG", "SAC"])
+def test_compiler_options_of_the_user_come_first(algo, monkeypatch):
+    wanted = learn.COMPILER_OPTIONS[algo]
+    assert learn.compiler_options(wanted) == wanted
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
-    assert everything.keys() - learn.compiler_options().keys() == {"xla_cpu_prefer_vector_width"}
+    assert wanted.keys() - learn.compiler_options(wanted).keys() == {"xla_cpu_prefer_vector_width"}
 
 
-def test_compiler_options_that_xla_does_not_know_are_left_out(monkeypatch):
-    monkeypatch.setattr(learn, "COMPILER_OPTIONS", {"xla_cpu_make_it_fast": True})
-    assert learn.compiler_options() == {}
+def test_compiler_options_that_xla_does_not_know_are_left_out():
+    assert learn.compiler_options({"xla_cpu_make_it_fast": True}) == {}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are looked up in /proc")

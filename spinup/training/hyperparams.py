@@ -106,7 +106,7 @@ NUMBERS = {
     "num_envs": _int("Environments stepped in turn by this process. steps_per_epoch counts the steps of all.", low=1),
     "threads": _int(
         "Processor threads for the mathematics. None: OMP_NUM_THREADS, or two at most (more are slower for small"
-        " networks). Choose 1 if other programs run beside.",
+        " networks). Choose 1 if other programs run beside. JAX keeps the number of the first run in a process.",
         low=1,
         also=(None,),
         high=1024,  # far more than helps; with very many, the process dies
