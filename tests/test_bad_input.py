@@ -130,6 +130,11 @@ def test_whole_numbers_of_any_type_become_ints(value):
     assert checked == 3 and type(checked) is int
 
 
+def test_an_array_of_one_number_becomes_that_number():
+    checked = check(dict(gamma=np.array(0.5)))["gamma"]
+    assert checked == 0.5 and type(checked) is float
+
+
 @each_family
 @pytest.mark.parametrize("seed", [2**32, 2**63 - 1, 2**64 - 1, 2**64, 10**400], ids=lambda n: f"{len(bin(n)) - 2} bits")
 def test_large_seeds_are_used_or_refused(backend, algo, seed, directory):

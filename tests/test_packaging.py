@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import spinup
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -44,11 +46,12 @@ def test_A40_the_wheel_works_in_a_fresh_environment_without_extras(wheel, tmp_pa
     assert done.returncode == 0, done.stderr
     assert str(environment) in done.stdout
 
-    done = python(executable, "from spinup import EpochLogger, Logger; import spinup.training.on_policy", tmp_path)
+    done = python(executable, "from spinup import *; EpochLogger; import spinup.training.on_policy", tmp_path)
     assert done.returncode == 0, done.stderr
 
-    done = python(executable, "import spinup; spinup.ppo_pytorch", tmp_path)
-    assert "pip install 'spinup[pytorch]'" in done.stderr.splitlines()[-1]
+    for backend in spinup.BACKENDS:
+        done = python(executable, f"import spinup; spinup.ppo_{backend}", tmp_path)
+        assert f"pip install 'spinup[{backend}]'" in done.stderr.splitlines()[-1]
 
     done = subprocess.run(
         [executable, "-m", "spinup.run", "ppo", "--env", "CartPole-v1"], cwd=tmp_path, capture_output=True, text=True

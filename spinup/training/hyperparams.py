@@ -160,7 +160,7 @@ def text(name: str) -> str:
 
 
 def check(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with whole numbers as ints; UserError on the first value that is out of range."""
+    """The config with plain numbers, whole ones as ints; UserError on the first value that is out of range."""
     checked = dict(config)
     for name, value in config.items():
         if name not in NUMBERS:
@@ -169,6 +169,8 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
             raise UserError(f"{name}={one_line(reprlib.repr(value))}: {problem}")
         if NUMBERS[name].kind == "int" and value is not None:
             checked[name] = int(value)
+        elif isinstance(value, np.ndarray):
+            checked[name] = value.item()
     return checked
 
 
