@@ -180,10 +180,9 @@ def _to_env_actions(space: spaces.Space) -> Callable[[np.ndarray], Any]:
         return lambda act: (act + space.start).astype(space.dtype)
     low, high, dtype = space.low, space.high, space.dtype  # type: ignore[attr-defined]
     # The policy may leave the bounds, the environment must not see it. Buffers keep what the policy chose.
-    if dtype == np.float32:
-        return lambda act: np.minimum(np.maximum(act, low), high)
-    low, high = low.astype(np.float64), high.astype(np.float64)  # -3.0 is 253 as an unsigned byte
-    return lambda act: np.minimum(np.maximum(act, low), high).astype(dtype)
+    if dtype != np.float32:  # clipped as doubles: -3.0 is 253 as an unsigned byte
+        low, high = low.astype(np.float64), high.astype(np.float64)
+    return lambda act: np.minimum(np.maximum(act, low), high).astype(dtype, copy=False)
 
 
 def _to_network_obs(space: spaces.Space, shape: tuple[int, ...]) -> Callable[[Any], Any] | None:
