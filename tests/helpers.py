@@ -215,3 +215,16 @@ class Walk(gym.Env):
         push = np.mean(action) if isinstance(self.action_space, spaces.Box) else 0.1 * float(action)
         self.x = 0.9 * self.x + push + 0.1 * self.np_random.normal(size=2)
         return self.x.copy(), float(-np.abs(self.x).sum()), bool(self.np_random.random() < 0.1), False, {}
+
+
+class Matrix(Walk):
+    """Observations are matrices of shape (1, 2), which networks of ours see flattened and others do not."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1, 2))
+
+    def reset(self, **kwargs):
+        return super().reset(**kwargs)[0][None], {}
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs[None], *rest

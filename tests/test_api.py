@@ -16,6 +16,7 @@ from helpers import (
     BACKENDS,
     OFF_POLICY,
     ON_POLICY,
+    Matrix,
     Scripted,
     Walk,
     column,
@@ -445,19 +446,6 @@ def test_a_saved_model_acts_as_the_trained_network(backend, algo, tmp_path):
 
 
 # -- A user's own networks -------------------------------------------------------------------------------------------
-
-
-class Matrix(Walk):
-    """Observations are matrices of shape (1, 2), which networks of ours see flattened and others do not."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (1, 2))
-
-    def reset(self, **kwargs):
-        return super().reset(**kwargs)[0][None], {}
-
-    def step(self, action):
-        obs, *rest = super().step(action)
-        return obs[None], *rest
 
 
 def features(obs, dims):

@@ -13,6 +13,7 @@ from helpers import (
     ALGOS,
     OFF_POLICY,
     ON_POLICY,
+    Matrix,
     Scripted,
     Walk,
     column,
@@ -139,19 +140,6 @@ def test_compiled_updates_agree_with_pytorch(algo, changes):
 
 
 # -- A user's own networks -------------------------------------------------------------------------------------------
-
-
-class Matrix(Walk):
-    """Observations are matrices of shape (1, 2), which networks of ours see flattened and others do not."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (1, 2))
-
-    def reset(self, **kwargs):
-        return super().reset(**kwargs)[0][None], {}
-
-    def step(self, action):
-        obs, *rest = super().step(action)
-        return obs[None], *rest
 
 
 class OwnPart(eqx.Module):

@@ -10,6 +10,7 @@ Every policy has the same two methods, on a batch of observations (n, obs_dim):
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -63,7 +64,8 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-class Normalizer(NamedTuple):
+@dataclass
+class Normalizer:
     """Observations on a common scale: (obs - mean) / std, within +- clip."""
 
     mean: np.ndarray

@@ -83,6 +83,11 @@ def build_actor_critic(
         raise UserError(message) from None
 
 
+def wants_vectors(actor_critic: Any, standard: tuple[type, ...]) -> bool:
+    """Our own networks want vectors; a user's own sees an observation in the shape of its Box."""
+    return isinstance(actor_critic, type) and issubclass(actor_critic, standard)
+
+
 def check_parts(ac: Any, parts: Sequence[str]) -> None:
     for part in parts:
         if not hasattr(ac, part):

@@ -28,12 +28,9 @@ def _std(var: np.ndarray) -> np.ndarray:
 class RunningNormalizer(Normalizer):
     """(obs - mean) / std within +- clip, that learns mean and std from what it is shown."""
 
-    seen: float  # observations so far
-
-    def __new__(cls, shape: tuple[int, ...]) -> "RunningNormalizer":
-        self = super().__new__(cls, np.zeros(shape, np.float32), np.ones(shape, np.float32), CLIP)
-        self.seen = 0.0
-        return self
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__(np.zeros(shape, np.float32), np.ones(shape, np.float32), CLIP)
+        self.count = 0.0
 
     def update(self, obs: np.ndarray) -> None:
-        self.seen, self.mean[...], self.std[...] = merge(self.seen, self.mean, self.std, obs)
+        self.count, self.mean[...], self.std[...] = merge(self.count, self.mean, self.std, obs)

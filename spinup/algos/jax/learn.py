@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from spinup.algos.jax import nets
 from spinup.training import acting
-from spinup.training.agent import BATCH, build_actor_critic, check_parts, check_shape
+from spinup.training.agent import BATCH, build_actor_critic, check_parts, check_shape, wants_vectors
 from spinup.training.envs import action_shape
 from spinup.training.errors import NonFiniteError, UserError, one_line
 from spinup.training.models import Model, describe_space, read_model, space_from
@@ -91,34 +91,30 @@ def select(condition, if_true, if_false):
     return jax.tree.map(choose, if_true, if_false)
 
 
+def _on_arrays(step, rest):
+    """`step` on the arrays of a carry alone, which are what JAX's loops can carry; `rest` is what it has besides."""
+    return lambda arrays: eqx.filter(step(eqx.combine(arrays, rest)), eqx.is_array)
+
+
 def repeat(n, step, carry):
     """carry <- step(carry), n times, as a compiled loop."""
     arrays, rest = eqx.partition(carry, eqx.is_array)
-
-    def body(arrays, _):
-        return eqx.filter(step(eqx.combine(arrays, rest)), eqx.is_array), None
-
-    return eqx.combine(jax.lax.scan(body, arrays, length=n)[0], rest)
+    body = _on_arrays(step, rest)
+    arrays, _ = jax.lax.scan(lambda arrays, _: (body(arrays), None), arrays, length=n)
+    return eqx.combine(arrays, rest)
 
 
 def repeat_while(keep_going, step, carry):
     """carry <- step(carry) while keep_going(carry), as a compiled loop."""
     arrays, rest = eqx.partition(carry, eqx.is_array)
-
-    def body(arrays):
-        return eqx.filter(step(eqx.combine(arrays, rest)), eqx.is_array)
-
-    return eqx.combine(jax.lax.while_loop(lambda arrays: keep_going(eqx.combine(arrays, rest)), body, arrays), rest)
+    condition = lambda arrays: keep_going(eqx.combine(arrays, rest))  # noqa: E731
+    return eqx.combine(jax.lax.while_loop(condition, _on_arrays(step, rest), arrays), rest)
 
 
 def when(condition, step, carry):
     """step(carry) if the condition holds, else the carry as it is; compiled, only one of the two is computed."""
     arrays, rest = eqx.partition(carry, eqx.is_array)
-
-    def body(arrays):
-        return eqx.filter(step(eqx.combine(arrays, rest)), eqx.is_array)
-
-    return eqx.combine(jax.lax.cond(condition, body, lambda arrays: arrays, arrays), rest)
+    return eqx.combine(jax.lax.cond(condition, _on_arrays(step, rest), lambda arrays: arrays, arrays), rest)
 
 
 class Sometimes(NamedTuple):
@@ -574,7 +570,7 @@ def train_on_policy(arguments, Algorithm, columns):
         arguments,
         lambda *of_run: OnPolicyAgent(Algorithm, *of_run),
         columns,
-        flatten_boxes=_flatten_boxes(arguments),
+        flatten_boxes=wants_vectors(arguments["actor_critic"], STANDARD),
     ).run()
 
 
@@ -585,11 +581,5 @@ def train_off_policy(arguments, Algorithm, value_columns, loss_columns):
         lambda *of_run: OffPolicyAgent(Algorithm, *of_run),
         value_columns,
         loss_columns,
-        flatten_boxes=_flatten_boxes(arguments),
+        flatten_boxes=wants_vectors(arguments["actor_critic"], STANDARD),
     ).run()
-
-
-def _flatten_boxes(arguments):
-    """Our own networks want vectors; a user's own sees an observation in the shape of its Box."""
-    actor_critic = arguments["actor_critic"]
-    return isinstance(actor_critic, type) and issubclass(actor_critic, STANDARD)

@@ -11,7 +11,7 @@ import torch.nn as nn
 
 from spinup.algos.pytorch import nets
 from spinup.training import acting
-from spinup.training.agent import BATCH, build_actor_critic, check_parts, check_shape
+from spinup.training.agent import BATCH, build_actor_critic, check_parts, check_shape, wants_vectors
 from spinup.training.buffers import OnPolicyBuffer, ReplayBuffer
 from spinup.training.envs import action_shape
 from spinup.training.errors import NonFiniteError, UserError, one_line
@@ -371,8 +371,8 @@ def _checked_device(name):
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        device = torch.device("meta")
-    if device.type == "meta":  # which holds no numbers
+        device = None
+    if device is None or device.type == "meta":  # which holds no numbers
         raise UserError(f"device={name!r}: there is no such device, use 'cpu', 'cuda' or 'mps'")
     try:
         torch.zeros(1, device=device)
@@ -390,7 +390,7 @@ def train_on_policy(arguments, Algorithm, columns):
         arguments,
         lambda *of_run: OnPolicyAgent(Algorithm, *of_run),
         columns,
-        flatten_boxes=_flatten_boxes(arguments),
+        flatten_boxes=wants_vectors(arguments["actor_critic"], STANDARD),
     ).run()
 
 
@@ -401,11 +401,5 @@ def train_off_policy(arguments, Algorithm, value_columns, loss_columns):
         lambda *of_run: OffPolicyAgent(Algorithm, *of_run),
         value_columns,
         loss_columns,
-        flatten_boxes=_flatten_boxes(arguments),
+        flatten_boxes=wants_vectors(arguments["actor_critic"], STANDARD),
     ).run()
-
-
-def _flatten_boxes(arguments):
-    """Our own networks want vectors; a user's own sees an observation in the shape of its Box."""
-    actor_critic = arguments["actor_critic"]
-    return isinstance(actor_critic, type) and issubclass(actor_critic, STANDARD)
